@@ -1,0 +1,30 @@
+# The two commands a newcomer needs are `make demo` and `make test`; the rest is for developers.
+PRESET ?= release
+BUILD = build/$(PRESET)
+
+.PHONY: all deps build demo test bench lint clean
+
+all: build
+
+deps:
+	@tools/deps.sh
+
+build: deps
+	@cmake --preset $(PRESET) >build-$(PRESET).log 2>&1 || { cat build-$(PRESET).log; rm -f build-$(PRESET).log; exit 1; }
+	@rm -f build-$(PRESET).log
+	@cmake --build $(BUILD)
+
+demo: build
+	@$(BUILD)/holdfast demo
+
+test: build
+	@ctest --test-dir $(BUILD) --output-on-failure -LE slow -j 2
+
+bench: build
+	@tools/bench.sh $(BUILD)
+
+lint: build
+	@tools/lint.sh $(BUILD)
+
+clean:
+	rm -rf build

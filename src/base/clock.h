@@ -1,0 +1,10 @@
+/* clock.h - time as a number. */
+#ifndef HOLDFAST_BASE_CLOCK_H
+#define HOLDFAST_BASE_CLOCK_H
+
+#include "base/base.h"
+
+uint64_t clock_mono_ns(void); /* monotonic: for durations */
+uint64_t clock_wall_ns(void); /* since 1970: for stamps */
+
+#endif

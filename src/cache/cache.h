@@ -1,0 +1,139 @@
+/* cache.h - what to keep: the token tree, snapshots on it, byte budgets, policies.
+ *
+ * Pure: tokens, times and sizes in; reuse, cuts and evictions out.  No clock, no thread, no byte of
+ * state: a driver (engine/reuse over real state, lab/sim over counted state) carries out what is
+ * decided, through cache_ops.  Owner: one thread.  README.md has the numbered invariants.
+ *
+ * One request:
+ *     plan_make()            reuse and cuts for a prompt; pins what it restores
+ *     cache_offer()          at each cut: is the state here worth its bytes?  0 = no
+ *     cache_commit()         the driver has copied the state (or cache_abandon: it could not)
+ *     plan_done()            finished or cancelled: the path walked so far stays in the tree; unpin
+ */
+#ifndef HOLDFAST_CACHE_CACHE_H
+#define HOLDFAST_CACHE_CACHE_H
+
+#include "base/buf.h"
+#include "base/err.h"
+
+struct cache;
+typedef uint32_t snap_id; /* 0 = none */
+
+enum cut_kind {
+    CUT_NONE = 0,
+    CUT_BRANCH,    /* where a prompt left a path walked before */
+    CUT_SIGNATURE, /* where earlier prompts left, recognised in this one */
+    CUT_GEN_END,   /* end of generation */
+    CUT_PROMPT,    /* start of the generation prompt, or prompt end where that is unknown */
+    CUT_SYSTEM,    /* end of the first message */
+    CUT_MESSAGE,   /* message boundary of the ladder */
+    CUT_LADDER,    /* position of the ladder, when there are no boundaries */
+    CUT_GRID,      /* multiple of --cache-step */
+    CUT_PINNED,    /* asked for by the user */
+    CUT_N_KINDS
+};
+const char *cut_kind_name(enum cut_kind k);
+
+struct cache_ops {
+    void *ctx;
+    /* The entry is gone: free its payload and the KV pages that only it held. */
+    void (*drop)(void *ctx, snap_id id);
+};
+
+struct cache_opts {
+    const char *policy;      /* "hold" (NULL), "none", ... */
+    uint64_t ram_bytes;      /* 0 = keep nothing */
+    uint64_t snap_bytes;     /* of one snapshot */
+    uint64_t token_bytes;    /* KV of one token */
+    uint32_t page_tokens;    /* KV granularity for accounting; 0 = 1 (exact tokens: the simulator) */
+    uint32_t step;           /* grid of CUT_GRID; 0 = none */
+    uint64_t tree_bytes;     /* cap of the token tree and ghosts; 0 = 256 MiB */
+    struct cache_ops ops;
+};
+
+NODISCARD enum rc cache_new(const struct cache_opts *o, struct cache **out, struct err *err);
+void cache_free(struct cache *c); /* drops every entry through ops */
+
+/* Places of interest in a prompt, ascending by pos: where a message begins (role: the trace's letters
+ * s u a o v, or g where the generation prompt begins). */
+struct cache_hint {
+    uint32_t pos;
+    char role;
+};
+
+struct plan_req {
+    const token *prompt; /* borrowed for the call */
+    uint32_t n;          /* >= 1 */
+    const struct cache_hint *hints;
+    uint32_t n_hints;
+    bool no_reuse; /* cache_prompt: false */
+};
+
+struct cut {
+    uint32_t pos;
+    enum cut_kind kind;
+};
+enum { PLAN_MAX_CUTS = 64 };
+
+struct plan {
+    uint64_t ticket;   /* names the request inside the cache */
+    snap_id restore;   /* 0: start from the empty state */
+    enum cut_kind restore_kind;
+    uint32_t start;    /* first position to prefill; what lies before it is restored; start < n */
+    uint32_t lcp;      /* longest common prefix with anything walked before (KV or not) */
+    uint32_t n_cuts;   /* ascending, all > start and <= n */
+    struct cut cuts[PLAN_MAX_CUTS];
+    /* why lcp - start tokens are evaluated again; the five add up to it */
+    uint32_t lost_placement, lost_rejected, lost_evicted, lost_minimum, lost_last;
+    uint64_t evicted_ns; /* with lost_evicted: when that entry went */
+};
+
+/* RC_ARG if n is 0, RC_NOMEM.  plan->restore stays pinned until plan_done(). */
+NODISCARD enum rc plan_make(struct cache *c, const struct plan_req *r, uint64_t now_ns,
+                            struct plan *plan, struct err *err);
+
+/* The state after seq[0 .. pos) is at hand (pos a cut, or the end of generation): make room for it
+ * within the budget, evicting only entries worth less.  seq is the request's whole token path so far,
+ * pos <= n.  Returns the entry's id, or 0 when it is not worth it (already there, too small, too dear). */
+NODISCARD snap_id cache_offer(struct cache *c, const struct plan *p, const token *seq, uint32_t pos,
+                              enum cut_kind kind, uint64_t now_ns);
+void cache_commit(struct cache *c, snap_id id);
+void cache_abandon(struct cache *c, snap_id id);
+
+/* The request ends; seq[0 .. n) is all that was evaluated (prompt, or the finished part of it, and
+ * what was generated).  Remembers the path and unpins. */
+void plan_done(struct cache *c, const struct plan *p, const token *seq, uint32_t n, uint64_t now_ns);
+
+/* Under memory pressure: give up the least valuable entries until at least bytes are freed or
+ * nothing unpinned is left.  Returns the bytes freed. */
+uint64_t cache_shrink(struct cache *c, uint64_t bytes, uint64_t now_ns);
+/* A user's DELETE: false when there is no such entry or it is pinned. */
+bool cache_drop(struct cache *c, snap_id id);
+
+struct cache_stats {
+    uint64_t budget, bytes, tree_bytes;
+    uint32_t n_snaps, n_pinned, n_nodes;
+    uint64_t n_tokens; /* in the tree */
+    uint64_t requests, prompt_tokens, reused_tokens, lcp_tokens;
+    uint64_t offers, rejected, commits, evictions;
+    uint64_t lost_placement, lost_rejected, lost_evicted, lost_minimum, lost_last;
+};
+void cache_stats(const struct cache *c, struct cache_stats *out);
+
+/* Entries, for GET /cache; order is unspecified.  Returns false when i is past the end. */
+struct cache_entry {
+    snap_id id;
+    uint32_t pos;
+    enum cut_kind kind;
+    uint64_t bytes; /* freed if it alone went */
+    uint64_t used_ns, made_ns;
+    uint32_t hits, pins;
+    double value; /* the policy's density; larger stays longer */
+    snap_id above; /* nearest shallower entry on its path, or 0 */
+};
+bool cache_entry_at(const struct cache *c, uint32_t i, struct cache_entry *out);
+
+/* Every invariant of the README; aborts with the number of the first broken one. For tests. */
+void cache_check(const struct cache *c);
+
+#endif

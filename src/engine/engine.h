@@ -1,0 +1,133 @@
+/* engine.h - many sequences at once over one model: start, submit, read, cancel, stop.
+ *
+ * One engine thread owns scheduler, cache and sequences.  Any thread may submit jobs, read their
+ * pieces and cancel them.
+ */
+#ifndef HOLDFAST_ENGINE_ENGINE_H
+#define HOLDFAST_ENGINE_ENGINE_H
+
+#include "base/buf.h"
+#include "base/err.h"
+#include "base/event.h"
+#include "base/log.h"
+#include "cache/cache.h"
+#include "model/model.h"
+#include "text/vocab.h"
+
+struct engine;
+struct job;
+
+struct engine_opts {
+    struct model *model;       /* borrowed */
+    const struct vocab *vocab; /* borrowed */
+    const struct logger *lg;
+    struct event_log *events; /* may be NULL */
+    uint32_t n_ctx;       /* per request; 0 = the model's */
+    uint32_t n_parallel;  /* sequences at once; 0 = 4 */
+    uint32_t n_batch;     /* rows of one step, -b; 0 = 2048, cut to the model's max_batch per forward */
+    uint64_t cache_ram_bytes;
+    uint32_t cache_step;      /* CUT_GRID; see cache.h */
+    const char *cache_policy; /* NULL = "hold" */
+};
+
+NODISCARD enum rc engine_start(const struct engine_opts *o, struct engine **out, struct err *err);
+/* Lets running jobs finish for up to drain_ns, cancels the rest, joins the thread. */
+void engine_stop(struct engine *e, uint64_t drain_ns);
+
+struct sampling {
+    float temperature; /* <= 0: greedy */
+    int32_t top_k;     /* <= 0: off */
+    float top_p, min_p;
+    float repeat_penalty, presence_penalty, frequency_penalty;
+    int32_t repeat_last_n; /* -1: whole context */
+    uint64_t seed;
+    bool has_seed; /* else drawn */
+    bool ignore_eos;
+};
+/* llama-server's defaults. */
+void sampling_defaults(struct sampling *s);
+
+struct logit_bias {
+    token id;
+    float bias; /* -INFINITY: never */
+};
+
+struct job_desc { /* all borrowed for the call */
+    const token *prompt;
+    uint32_t n_prompt;
+    const struct cache_hint *hints;
+    uint32_t n_hints;
+    int32_t n_predict; /* -1: until the context is full */
+    struct sampling sampling;
+    const struct logit_bias *bias;
+    uint32_t n_bias;
+    const char *const *stop;
+    uint32_t n_stop;
+    uint32_t n_probs; /* top log-probabilities wanted with each token */
+    bool no_cache;    /* cache_prompt: false */
+    bool special;     /* show control tokens in the text */
+};
+
+enum stop_kind { STOP_NONE, STOP_EOG, STOP_WORD, STOP_LIMIT, STOP_CONTEXT, STOP_CANCELLED, STOP_ERROR };
+
+struct timings {
+    uint32_t n_prompt, n_reused, n_evaluated, n_predicted;
+    double prompt_ms, predicted_ms, queue_ms;
+};
+
+struct prob {
+    token id;
+    float logprob;
+};
+
+/* What a job says next.  The reader owns it (piece_free). */
+struct piece {
+    struct buf text; /* whole characters; never part of a stop string; may be empty */
+    token *tokens;   /* those that text came from */
+    uint32_t n_tokens;
+    struct prob *probs; /* [n_tokens][1 + n_probs]: the sampled one first; NULL unless asked for */
+    uint32_t n_probs;
+    float progress;     /* prefill done, 0..1; 1 once tokens come */
+    bool last;
+    enum stop_kind stop; /* with last */
+    const char *stop_word; /* with STOP_WORD: borrowed from the job */
+    struct err err;      /* with STOP_ERROR */
+    struct timings timings;
+    struct plan plan; /* with last: what was reused and why not more */
+};
+
+/* RC_ARG naming the field; RC_LIMIT when the prompt does not fit (both numbers in the message). */
+NODISCARD enum rc engine_submit(struct engine *e, const struct job_desc *d, struct job **out,
+                                struct err *err);
+/* The next piece, waiting up to timeout_ns; NULL when none came. After the last piece always NULL. */
+struct piece *job_next(struct job *j, uint64_t timeout_ns);
+void piece_free(struct piece *p);
+void job_cancel(struct job *j);
+/* Cancels if it still runs. */
+void job_free(struct job *j);
+uint64_t job_id(const struct job *j);
+
+/* A picture of the engine for /slots, /metrics and /cache, taken between two steps. */
+struct slot_view {
+    uint32_t id;
+    uint64_t job; /* 0 = idle */
+    uint32_t n_prompt, n_done, n_predicted;
+    bool prefill;
+};
+struct engine_view {
+    struct slot_view *slots;
+    uint32_t n_slots;
+    uint32_t n_queued;
+    struct cache_stats cache;
+    struct cache_entry *entries; /* NULL unless asked for */
+    uint32_t n_entries;
+    uint64_t kv_bytes, snap_bytes;
+    uint64_t jobs_total, prompt_tokens_total, reused_tokens_total, predicted_tokens_total;
+    double prompt_seconds_total, predicted_seconds_total;
+    uint64_t steps_total;
+};
+NODISCARD enum rc engine_view(struct engine *e, bool entries, struct engine_view *out,
+                              struct err *err);
+void engine_view_release(struct engine_view *v);
+
+#endif

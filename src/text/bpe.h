@@ -1,0 +1,23 @@
+/* bpe.h - text to tokens.  Linear in the text (n log n within one piece). */
+#ifndef HOLDFAST_TEXT_BPE_H
+#define HOLDFAST_TEXT_BPE_H
+
+#include "text/vocab.h"
+
+struct tokens { /* growable; zero-initialise */
+    token *v;
+    size_t n, cap;
+};
+void tokens_release(struct tokens *t);
+NODISCARD bool tokens_add(struct tokens *t, token x);
+
+struct bpe_opts {
+    bool add_special;   /* BOS, where the model asks for it */
+    bool parse_special; /* control tokens in the text become their ids */
+};
+
+/* Appends to out.  Thread-safe on one vocab.  RC_NOMEM only. */
+NODISCARD enum rc bpe_encode(const struct vocab *v, struct str text, const struct bpe_opts *o,
+                             struct tokens *out, struct err *err);
+
+#endif
