@@ -1,0 +1,10 @@
+/* kern_avx2.c */
+#include "kern/kern.h"
+
+#define KERN(f) f##_avx2
+#define KERN_LANES 8
+
+#include "kern/body_seq.inc"
+
+extern const struct kern KERN(kern);
+const struct kern KERN(kern) = {.name = "avx2", KERN_SEQ_ENTRIES};
