@@ -15,7 +15,10 @@ struct buf {
     bool failed;
 };
 
-#define BUF_INIT {NULL, 0, 0, 0, false}
+#define BUF_INIT                                                                                   \
+    {                                                                                              \
+        NULL, 0, 0, 0, false                                                                       \
+    }
 
 void buf_init(struct buf *b);
 void buf_release(struct buf *b);

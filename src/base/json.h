@@ -15,8 +15,8 @@ NODISCARD enum rc jread_parse(const char *s, size_t n, json_t **out, struct err 
 
 /* Optional fields: absent or null leaves *out alone and returns RC_OK.  A wrong type or a value
  * outside [min, max] is RC_ARG and the message begins with the field's name. */
-NODISCARD enum rc jread_i64(const json_t *o, const char *key, int64_t min, int64_t max, int64_t *out,
-                            struct err *err);
+NODISCARD enum rc jread_i64(const json_t *o, const char *key, int64_t min, int64_t max,
+                            int64_t *out, struct err *err);
 NODISCARD enum rc jread_f64(const json_t *o, const char *key, double min, double max, double *out,
                             struct err *err);
 NODISCARD enum rc jread_bool(const json_t *o, const char *key, bool *out, struct err *err);

@@ -17,7 +17,7 @@ typedef void pool_fn(void *ctx, uint32_t part, uint32_t worker);
 
 struct pool_opts {
     uint32_t n_threads; /* callers included; 0 = number of CPUs this process may use */
-    bool pin;           /* bind worker i to the i-th allowed CPU */
+    bool pin;           /* bind worker i > 0 to the i-th allowed CPU; the caller stays free */
 };
 
 NODISCARD enum rc pool_new(const struct pool_opts *o, struct pool **out, struct err *err);

@@ -24,8 +24,8 @@ void queue_init(struct queue *q);
 void queue_release(struct queue *q); /* must be empty */
 /* False when closed: the message then still belongs to the caller. */
 NODISCARD bool queue_put(struct queue *q, struct qmsg *m);
-/* NULL when nothing came within timeout_ns (0: do not wait, UINT64_MAX: for ever) or the queue is
- * closed and empty. */
+/* NULL when nothing came within timeout_ns (0: do not wait, UINT64_MAX: no limit), the queue is closed
+ * and empty, or queue_wake() (or the system) woke the reader early: a caller that must wait loops. */
 NODISCARD struct qmsg *queue_get(struct queue *q, uint64_t timeout_ns);
 /* Puts fail from now on; waiting readers wake. */
 void queue_close(struct queue *q);
