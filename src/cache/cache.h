@@ -100,6 +100,10 @@ NODISCARD snap_id cache_offer(struct cache *c, const struct plan *p, const token
 void cache_commit(struct cache *c, snap_id id);
 void cache_abandon(struct cache *c, snap_id id);
 
+/* The entry whose path shares the longest prefix with seq [n], and how long that prefix is; 0 when none
+ * shares a token.  For the driver: KV of that prefix need not be held twice. */
+snap_id cache_nearest(const struct cache *c, const token *seq, uint32_t n, uint32_t *common);
+
 /* The request ends; seq[0 .. n) is all that was evaluated (prompt, or the finished part of it, and
  * what was generated).  Remembers the path and unpins. */
 void plan_done(struct cache *c, const struct plan *p, const token *seq, uint32_t n, uint64_t now_ns);

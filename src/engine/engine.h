@@ -24,8 +24,9 @@ struct engine_opts {
     struct event_log *events; /* may be NULL */
     uint32_t n_ctx;       /* per request; 0 = the model's */
     uint32_t n_parallel;  /* sequences at once; 0 = 4 */
-    uint32_t n_batch;     /* rows of one step, -b; 0 = 2048, cut to the model's max_batch per forward */
+    uint32_t n_batch;     /* rows of one step, -b; 0 or more than one forward takes: the model's */
     uint64_t cache_ram_bytes;
+    uint64_t kv_max_bytes;    /* hard limit of all KV pages, live and cached; 0 = none */
     uint32_t cache_step;      /* CUT_GRID; see cache.h */
     const char *cache_policy; /* NULL = "hold" */
 };
@@ -70,8 +71,9 @@ struct job_desc { /* all borrowed for the call */
 
 enum stop_kind { STOP_NONE, STOP_EOG, STOP_WORD, STOP_LIMIT, STOP_CONTEXT, STOP_CANCELLED, STOP_ERROR };
 
-struct timings {
+struct timings { /* n_reused + n_evaluated = n_prompt once the prompt is done */
     uint32_t n_prompt, n_reused, n_evaluated, n_predicted;
+    uint32_t n_shared; /* of n_reused: taken over from a request in flight with the same prefix */
     double prompt_ms, predicted_ms, queue_ms;
 };
 
@@ -106,6 +108,12 @@ void job_cancel(struct job *j);
 /* Cancels if it still runs. */
 void job_free(struct job *j);
 uint64_t job_id(const struct job *j);
+uint64_t job_seed(const struct job *j); /* the one given, or the one drawn */
+const char *stop_kind_name(enum stop_kind k);
+
+uint32_t engine_n_ctx(const struct engine *e);
+/* A user's DELETE of a cached entry: false when there is none of that id or it is in use. */
+bool engine_drop(struct engine *e, snap_id id);
 
 /* A picture of the engine for /slots, /metrics and /cache, taken between two steps. */
 struct slot_view {

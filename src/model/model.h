@@ -28,6 +28,7 @@ struct model_opts {
 struct model_info {
     const char *arch, *name, *isa; /* borrowed from the model; name may be "" */
     uint32_t n_layer, n_embd, n_vocab, n_ctx_train;
+    uint32_t max_batch; /* rows of one forward, as model_opts asked; 0 from model_describe */
     uint64_t n_params, weight_bytes;
     struct shape shape;
 };
