@@ -9,11 +9,14 @@
  *     cache_offer()          at each cut: is the state here worth its bytes?  0 = no
  *     cache_commit()         the driver has copied the state (or cache_abandon: it could not)
  *     plan_done()            finished or cancelled: the path walked so far stays in the tree; unpin
+ *
+ * KV in the accounts: the pages of the union of all entries' paths, each page once.  A driver with real
+ * pages gets there by letting a new entry take over the pages that its path shares with others
+ * (cache_donor), and the entry above take over the new one's page where its own last page is partial.
  */
 #ifndef HOLDFAST_CACHE_CACHE_H
 #define HOLDFAST_CACHE_CACHE_H
 
-#include "base/buf.h"
 #include "base/err.h"
 
 struct cache;
@@ -36,7 +39,8 @@ const char *cut_kind_name(enum cut_kind k);
 
 struct cache_ops {
     void *ctx;
-    /* The entry is gone: free its payload and the KV pages that only it held. */
+    /* The committed entry is gone: free its payload and the KV pages that only it held.  Called from
+     * within offer, shrink, drop and free; must not call back into the cache. */
     void (*drop)(void *ctx, snap_id id);
 };
 
@@ -48,6 +52,8 @@ struct cache_opts {
     uint32_t page_tokens;    /* KV granularity for accounting; 0 = 1 (exact tokens: the simulator) */
     uint32_t step;           /* grid of CUT_GRID; 0 = none */
     uint64_t tree_bytes;     /* cap of the token tree and ghosts; 0 = 256 MiB */
+    bool charge_tree;        /* the tree's bytes count against ram_bytes (the tree then takes at most a
+                              * sixteenth of it) */
     struct cache_ops ops;
 };
 
@@ -67,6 +73,9 @@ struct plan_req {
     const struct cache_hint *hints;
     uint32_t n_hints;
     bool no_reuse; /* cache_prompt: false */
+    bool may_wait; /* see plan.wait_ticket */
+    uint64_t family; /* prompt_cache_key, API key, alias: requests with another one share no habits
+                      * (they still share entries); 0 = none */
 };
 
 struct cut {
@@ -86,11 +95,25 @@ struct plan {
     /* why lcp - start tokens are evaluated again; the five add up to it */
     uint32_t lost_placement, lost_rejected, lost_evicted, lost_minimum, lost_last;
     uint64_t evicted_ns; /* with lost_evicted: when that entry went */
+    /* Only with plan_req.may_wait: a running request is about to compute the prefix [0, wait_pos) that
+     * this one needs too.  ticket is then 0, nothing is pinned or booked, and there is no plan_done():
+     * add a cut at wait_pos to that request's plan (plan_add_cut), and make the plan again when the cut
+     * was committed, or when that request ended. */
+    uint64_t wait_ticket;
+    uint32_t wait_pos;
 };
 
 /* RC_ARG if n is 0, RC_NOMEM.  plan->restore stays pinned until plan_done(). */
 NODISCARD enum rc plan_make(struct cache *c, const struct plan_req *r, uint64_t now_ns,
                             struct plan *plan, struct err *err);
+
+/* Puts a cut into the plan, keeping the order; false when it is there already, at or below start, or the
+ * plan is full. */
+bool plan_add_cut(struct plan *p, uint32_t pos, enum cut_kind kind);
+
+/* Tells how far the request has been evaluated.  Optional; without it the cache knows of start and of
+ * the offers, and may name a wait_pos that lies behind (go on without waiting then). */
+void cache_progress(struct cache *c, const struct plan *p, uint32_t pos);
 
 /* The state after seq[0 .. pos) is at hand (pos a cut, or the end of generation): make room for it
  * within the budget, evicting only entries worth less.  seq is the request's whole token path so far,
@@ -98,6 +121,7 @@ NODISCARD enum rc plan_make(struct cache *c, const struct plan_req *r, uint64_t 
 NODISCARD snap_id cache_offer(struct cache *c, const struct plan *p, const token *seq, uint32_t pos,
                               enum cut_kind kind, uint64_t now_ns);
 void cache_commit(struct cache *c, snap_id id);
+/* Not called back through ops.drop. */
 void cache_abandon(struct cache *c, snap_id id);
 
 /* The entry whose path shares the longest prefix with seq [n], and how long that prefix is; 0 when none
@@ -108,11 +132,25 @@ snap_id cache_nearest(const struct cache *c, const token *seq, uint32_t n, uint3
  * what was generated).  Remembers the path and unpins. */
 void plan_done(struct cache *c, const struct plan *p, const token *seq, uint32_t n, uint64_t now_ns);
 
+/* Why the last cache_offer() returned 0. */
+enum reject {
+    REJECT_NONE = 0,
+    REJECT_HELD,   /* an entry is there already */
+    REJECT_SMALL,  /* too few tokens past the entry above */
+    REJECT_DEAR,   /* worth less than what it would displace */
+    REJECT_BUDGET, /* larger than what pins leave of the budget */
+    REJECT_MEMORY  /* the tree could not grow */
+};
+enum reject cache_last_reject(const struct cache *c);
+const char *reject_name(enum reject r);
+
 /* Under memory pressure: give up the least valuable entries until at least bytes are freed or
  * nothing unpinned is left.  Returns the bytes freed. */
 uint64_t cache_shrink(struct cache *c, uint64_t bytes, uint64_t now_ns);
 /* A user's DELETE: false when there is no such entry or it is pinned. */
 bool cache_drop(struct cache *c, snap_id id);
+/* A user's pin: kept whatever comes, until unpinned or dropped.  False when there is no such entry. */
+bool cache_pin(struct cache *c, snap_id id, bool on);
 
 struct cache_stats {
     uint64_t budget, bytes, tree_bytes;
@@ -134,8 +172,15 @@ struct cache_entry {
     uint32_t hits, pins;
     double value; /* the policy's density; larger stays longer */
     snap_id above; /* nearest shallower entry on its path, or 0 */
+    bool user_pin;
 };
 bool cache_entry_at(const struct cache *c, uint32_t i, struct cache_entry *out);
+/* False when id is no committed entry. */
+bool cache_entry_get(const struct cache *c, snap_id id, struct cache_entry *out);
+
+/* The committed entry, other than id, whose path shares most with id's; *shared = tokens in common
+ * (<= id's pos; that many tokens' KV need no pages of id's own).  0 when none shares any. */
+snap_id cache_donor(const struct cache *c, snap_id id, uint32_t *shared);
 
 /* Every invariant of the README; aborts with the number of the first broken one. For tests. */
 void cache_check(const struct cache *c);
