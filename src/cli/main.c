@@ -1,0 +1,52 @@
+/* main.c - holdfast COMMAND [options] */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/base.h"
+#include "cli/cmd.h"
+#include "cli/opts.h"
+
+static const struct {
+    const char *name;
+    int (*run)(int argc, char **argv);
+    const char *help;
+} commands[] = {
+    {"version", cmd_version, "print the version"},
+};
+
+static void usage(FILE *out)
+{
+    fprintf(out, "usage: holdfast COMMAND [options]\n\n");
+    for (size_t i = 0; i < COUNT_OF(commands); i++)
+        fprintf(out, "  %-12s %s\n", commands[i].name, commands[i].help);
+    fprintf(out, "\nholdfast COMMAND --help tells the rest.\n");
+}
+
+int main(int argc, char **argv)
+{
+    if (argc < 2) {
+        usage(stderr);
+        return 2;
+    }
+    const char *word = argv[1];
+    if (!strcmp(word, "-h") || !strcmp(word, "--help") || !strcmp(word, "help")) {
+        usage(stdout);
+        return 0;
+    }
+    if (!strcmp(word, "--version"))
+        return cmd_version(1, argv + 1);
+    for (size_t i = 0; i < COUNT_OF(commands); i++)
+        if (!strcmp(word, commands[i].name))
+            return commands[i].run(argc - 1, argv + 1);
+    const char *names[COUNT_OF(commands)];
+    for (size_t i = 0; i < COUNT_OF(commands); i++)
+        names[i] = commands[i].name;
+    /* whoever comes from llama-server has no command there */
+    const char *near = word[0] == '-' ? "serve" : opts_nearest(word, names, COUNT_OF(names));
+    fprintf(stderr, "holdfast: no command '%s'", word);
+    if (near)
+        fprintf(stderr, "; did you mean holdfast %s%s%s?", near, word[0] == '-' ? " " : "",
+                word[0] == '-' ? word : "");
+    fprintf(stderr, "\n(holdfast --help lists them)\n");
+    return 2;
+}
