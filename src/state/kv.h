@@ -1,7 +1,7 @@
 /* kv.h - paged KV: pages of KV_PAGE tokens at absolute positions, shared by reference count.
  *
- *   page = for each attention layer a:  K [n_kv_heads][KV_PAGE][head_dim]
- *                                       V [n_kv_heads][KV_PAGE][head_dim]
+ *   page = for each attention layer a:  K [n_kv_heads], V [n_kv_heads], each a KV_PAGE x head_dim
+ *                                       matrix in the layout kern/seq.h gives (K lane by lane)
  *
  * Page j of a sequence holds positions [64 j, 64 j + 64).  A table is one holder's list of pages: a
  * running sequence has one, every cached snapshot has one.  Rules:
@@ -52,8 +52,8 @@ NODISCARD enum rc kv_table_fork(struct kv *kv, const struct kv_table *src, uint3
  * own back.  Sound because equal tokens give equal bits. */
 void kv_table_dedupe(struct kv *kv, struct kv_table *t, const struct kv_table *other, uint32_t n);
 
-/* Start of K (or V) of attention layer a, kv head h in page p: rows of head_dim elements of the
- * kv_type, KV_PAGE of them, contiguous. */
+/* Start of K (or V) of attention layer a, kv head h in page p: KV_PAGE * shape_row_bytes() bytes,
+ * 64-byte aligned where that product is a multiple of 64. */
 void *kv_k(struct kv *kv, kv_page p, uint32_t a, uint32_t h);
 void *kv_v(struct kv *kv, kv_page p, uint32_t a, uint32_t h);
 

@@ -15,12 +15,12 @@ struct shape {
     enum kv_type kv_type;
     uint32_t conv_taps;     /* K: the conv state holds K - 1 columns */
     uint32_t conv_channels; /* C */
-    uint32_t n_v_heads, state_dim; /* S is [n_v_heads][state_dim][state_dim] */
+    uint32_t n_v_heads, state_dim; /* S is [n_v_heads][key: state_dim][value: state_dim] */
     uint64_t fingerprint; /* of model, layout and arithmetic; set by the model */
 };
 
-/* One row of K or V: head_dim elements of the kv_type.  A q8_0 row is head_dim / 32 blocks of an f16
- * scale and 32 int8 (head_dim % 32 == 0). */
+/* One row of K or V: head_dim elements of the kv_type; q8_0 takes an f16 scale and 32 int8 for each 32
+ * elements (head_dim % 32 == 0). */
 uint64_t shape_row_bytes(const struct shape *s);
 /* K and V of one token over all attention layers. */
 uint64_t shape_token_bytes(const struct shape *s);

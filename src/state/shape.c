@@ -1,0 +1,42 @@
+#include "state/shape.h"
+
+static_assert(KV_PAGE % 32 == 0, "kernels walk a page in groups of 32 rows");
+
+uint64_t shape_row_bytes(const struct shape *s)
+{
+    switch (s->kv_type) {
+    case KV_F16:
+        return 2 * (uint64_t)s->head_dim;
+    case KV_F32:
+        return 4 * (uint64_t)s->head_dim;
+    case KV_Q8_0:
+        assert(s->head_dim % 32 == 0);
+        return 34 * ((uint64_t)s->head_dim / 32); /* f16 scale and 32 int8 per block */
+    }
+    CHECK(!"kv_type");
+}
+
+uint64_t shape_token_bytes(const struct shape *s)
+{
+    return 2 * (uint64_t)s->n_attn * s->n_kv_heads * shape_row_bytes(s);
+}
+
+uint64_t shape_page_bytes(const struct shape *s)
+{
+    return KV_PAGE * shape_token_bytes(s);
+}
+
+uint64_t shape_conv_floats(const struct shape *s)
+{
+    return s->n_delta == 0 ? 0 : (uint64_t)(s->conv_taps - 1) * s->conv_channels;
+}
+
+uint64_t shape_s_floats(const struct shape *s)
+{
+    return (uint64_t)s->n_v_heads * s->state_dim * s->state_dim;
+}
+
+uint64_t shape_snap_bytes(const struct shape *s)
+{
+    return s->n_delta * (shape_conv_floats(s) + shape_s_floats(s)) * sizeof(float);
+}
