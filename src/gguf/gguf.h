@@ -21,9 +21,9 @@ enum gguf_kind { /* the file's numbers */
 struct gguf_key {
     struct str name;
     enum gguf_kind kind;
-    enum gguf_kind elem; /* of a GGUF_ARR */
+    enum gguf_kind elem; /* of a GGUF_ARR, else = kind: a single value reads as an array of one */
     uint64_t n;          /* elements of a GGUF_ARR, else 1 */
-    const uint8_t *data; /* first value (unaligned, little-endian) */
+    const uint8_t *data; /* first value (unaligned, little-endian; a string with its u64 length) */
     uint64_t bytes;      /* of all values */
 };
 
@@ -38,11 +38,14 @@ struct gguf_tensor {
 };
 
 NODISCARD enum rc gguf_open(const char *path, struct gguf **out, struct err *err);
-/* From memory (tests, fuzzing); p is borrowed until gguf_close. */
+/* From memory (tests, fuzzing); p is borrowed until gguf_close and should be aligned like a mapping:
+ * tensor data then is, to at least 8 bytes.  RC_UNSUPPORTED for a part of a split file. */
 NODISCARD enum rc gguf_open_mem(const void *p, uint64_t n, struct gguf **out, struct err *err);
 void gguf_close(struct gguf *g);
 
+const char *gguf_kind_name(enum gguf_kind k); /* "u32" */
 uint32_t gguf_version(const struct gguf *g);
+uint32_t gguf_n_parts(const struct gguf *g); /* 1 unless split */
 uint64_t gguf_file_bytes(const struct gguf *g); /* of all parts */
 uint64_t gguf_n_keys(const struct gguf *g);
 const struct gguf_key *gguf_key_at(const struct gguf *g, uint64_t i);
@@ -62,8 +65,11 @@ NODISCARD enum rc gguf_get_bool(const struct gguf *g, const char *name, bool req
 NODISCARD enum rc gguf_get_str(const struct gguf *g, const char *name, bool required,
                                struct str *out, struct err *err);
 
-/* Element i < key->n of an integer (or bool) array; false when the kind is no integer. */
+/* Element i < key->n of an integer (or bool) array; false when the kind is no integer, or for a u64
+ * beyond INT64_MAX. */
 NODISCARD bool gguf_arr_i64(const struct gguf_key *k, uint64_t i, int64_t *out);
+/* The same for f32 and f64. */
+NODISCARD bool gguf_arr_f64(const struct gguf_key *k, uint64_t i, double *out);
 
 /* Walks a string array in order: *off starts at 0. False at the end.  (The reader has checked that
  * every length fits.) */

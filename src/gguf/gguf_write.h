@@ -23,7 +23,8 @@ void gguf_write_arr_str(struct gguf_writer *w, const char *key, const struct str
 void gguf_write_tensor(struct gguf_writer *w, const char *name, enum dtype type, uint32_t n_dims,
                        const uint64_t *ne);
 void gguf_write_data(struct gguf_writer *w, const void *p, uint64_t n);
-/* The first error of any call above, or the final write; the file is removed on error.  Frees w. */
+/* The first error of any call above, or the final write; then path holds what it held before.  Frees
+ * w. */
 NODISCARD enum rc gguf_writer_close(struct gguf_writer *w, struct err *err);
 
 #endif
