@@ -27,11 +27,10 @@ def main():
     assert len(pages) <= 256
 
     def rows(v):
-        return "".join("    " + " ".join("%d," % x for x in v[i:i + 32]) + "\n"
+        return "".join("    " + ",".join("%d" % x for x in v[i:i + 32]) + ",\n"
                        for i in range(0, len(v), 32))
 
-    print("/* unicode_table.c - written by tools/unicode_table.py from tools/unicode_classes.tsv (%s); do not\n"
-          " * edit. */" % version)
+    print("/* unicode_table.c - %s, written by tools/unicode_table.py; do not edit. */" % version)
     print('#include "text/unicode_int.h"\n')
     print("/* clang-format off */")
     print("const uint8_t unicode_page[0x1100] = {\n" + rows(page_of) + "};\n")

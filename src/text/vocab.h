@@ -9,12 +9,12 @@
 struct vocab;
 
 enum token_type { /* the file's numbers */
-    TOKEN_NORMAL = 1,
-    TOKEN_UNKNOWN = 2,
-    TOKEN_CONTROL = 3,
-    TOKEN_USER = 4,
-    TOKEN_UNUSED = 5,
-    TOKEN_BYTE = 6
+                  TOKEN_NORMAL = 1,
+                  TOKEN_UNKNOWN = 2,
+                  TOKEN_CONTROL = 3,
+                  TOKEN_USER = 4,
+                  TOKEN_UNUSED = 5,
+                  TOKEN_BYTE = 6
 };
 
 /* g is borrowed for the vocab's life. */
