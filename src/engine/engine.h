@@ -22,9 +22,9 @@ struct engine_opts {
     const struct vocab *vocab; /* borrowed */
     const struct logger *lg;
     struct event_log *events; /* may be NULL */
-    uint32_t n_ctx;       /* per request; 0 = the model's */
-    uint32_t n_parallel;  /* sequences at once; 0 = 4 */
-    uint32_t n_batch;     /* rows of one step, -b; 0 or more than one forward takes: the model's */
+    uint32_t n_ctx;           /* per request; 0 = the model's */
+    uint32_t n_parallel;      /* sequences at once; 0 = 4 */
+    uint32_t n_batch; /* rows of one step, -b; 0 or more than one forward takes: the model's */
     uint64_t cache_ram_bytes;
     uint64_t kv_max_bytes;    /* hard limit of all KV pages, live and cached; 0 = none */
     uint32_t cache_step;      /* CUT_GRID; see cache.h */
@@ -32,7 +32,8 @@ struct engine_opts {
 };
 
 NODISCARD enum rc engine_start(const struct engine_opts *o, struct engine **out, struct err *err);
-/* Lets running jobs finish for up to drain_ns, cancels the rest, joins the thread. */
+/* Lets jobs finish for up to drain_ns, cancels the rest, joins the thread, frees e.  No other call on e
+ * may be under way or come later; jobs stay readable until job_free. */
 void engine_stop(struct engine *e, uint64_t drain_ns);
 
 struct sampling {
@@ -58,18 +59,28 @@ struct job_desc { /* all borrowed for the call */
     uint32_t n_prompt;
     const struct cache_hint *hints;
     uint32_t n_hints;
-    int32_t n_predict; /* -1: until the context is full */
+    int32_t
+        n_predict; /* -1: until the context is full; 0: evaluate the prompt for the cache, no more */
     struct sampling sampling;
     const struct logit_bias *bias;
     uint32_t n_bias;
-    const char *const *stop;
+    const char *const *stop; /* empty ones never match */
     uint32_t n_stop;
     uint32_t n_probs; /* top log-probabilities wanted with each token */
+    uint64_t family;  /* plan_req.family: 0 = none */
     bool no_cache;    /* cache_prompt: false */
     bool special;     /* show control tokens in the text */
 };
 
-enum stop_kind { STOP_NONE, STOP_EOG, STOP_WORD, STOP_LIMIT, STOP_CONTEXT, STOP_CANCELLED, STOP_ERROR };
+enum stop_kind {
+    STOP_NONE,
+    STOP_EOG,
+    STOP_WORD,
+    STOP_LIMIT,
+    STOP_CONTEXT,
+    STOP_CANCELLED,
+    STOP_ERROR
+};
 
 struct timings { /* n_reused + n_evaluated = n_prompt once the prompt is done */
     uint32_t n_prompt, n_reused, n_evaluated, n_predicted;
@@ -82,20 +93,21 @@ struct prob {
     float logprob;
 };
 
-/* What a job says next.  The reader owns it (piece_free). */
+/* What a job says next.  The reader owns it (piece_free).  While the prompt is evaluated there are
+ * pieces with progress alone, one a step. */
 struct piece {
     struct buf text; /* whole characters; never part of a stop string; may be empty */
     token *tokens;   /* those that text came from */
     uint32_t n_tokens;
     struct prob *probs; /* [n_tokens][1 + n_probs]: the sampled one first; NULL unless asked for */
     uint32_t n_probs;
-    float progress;     /* prefill done, 0..1; 1 once tokens come */
+    float progress; /* prefill done, 0..1; 1 once tokens come */
     bool last;
-    enum stop_kind stop; /* with last */
-    const char *stop_word; /* with STOP_WORD: borrowed from the job */
-    struct err err;      /* with STOP_ERROR */
-    struct timings timings;
-    struct plan plan; /* with last: what was reused and why not more */
+    enum stop_kind stop;    /* with last */
+    const char *stop_word;  /* with STOP_WORD: borrowed from the job */
+    struct err err;         /* with STOP_ERROR */
+    struct timings timings; /* so far */
+    struct plan plan;       /* with last: what was reused and why not more */
 };
 
 /* RC_ARG naming the field; RC_LIMIT when the prompt does not fit (both numbers in the message). */
@@ -115,7 +127,9 @@ uint32_t engine_n_ctx(const struct engine *e);
 /* A user's DELETE of a cached entry: false when there is none of that id or it is in use. */
 bool engine_drop(struct engine *e, snap_id id);
 
-/* A picture of the engine for /slots, /metrics and /cache, taken between two steps. */
+/* Times that the cache keeps (entries' used_ns and made_ns, plan.evicted_ns) are clock_wall_ns().
+ *
+ * A picture of the engine for /slots, /metrics and /cache, taken between two steps. */
 struct slot_view {
     uint32_t id;
     uint64_t job; /* 0 = idle */
@@ -130,6 +144,7 @@ struct engine_view {
     struct cache_entry *entries; /* NULL unless asked for */
     uint32_t n_entries;
     uint64_t kv_bytes, snap_bytes;
+    /* of ended jobs; prompt_tokens_total counts those evaluated, without the reused ones */
     uint64_t jobs_total, prompt_tokens_total, reused_tokens_total, predicted_tokens_total;
     double prompt_seconds_total, predicted_seconds_total;
     uint64_t steps_total;

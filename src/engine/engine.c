@@ -1,0 +1,484 @@
+#include "engine/engine.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "engine/seq.h"
+
+/* While someone decodes, a forward that also prefills is kept about this long, so that a long prompt
+ * beside it does not make an answer stutter. */
+static const uint64_t step_ns = UINT64_C(250000000);
+enum { MIN_PREFILL_ROWS = 32 };
+
+struct engine {
+    /* set before the thread starts, read by any thread */
+    struct model *model;
+    struct job_limits limits;
+    uint32_t n_seqs, n_rows; /* sequences at once; rows of a step */
+
+    struct queue inbox;
+    atomic_uint_fast64_t next_id;
+    pthread_t thread;
+
+    /* the engine thread's own */
+    struct seq_env env;
+    struct seq *seqs;         /* [n_seqs] */
+    struct sched_row *rows;   /* [n_seqs] */
+    struct run *runs;         /* [n_seqs] */
+    uint32_t *run_seq;        /* [n_seqs] whose run it is */
+    float *logits;            /* [n_seqs][n_vocab] */
+    struct job *first, *last; /* waiting for a place, in order of arrival; linked by msg.q.next */
+    uint32_t n_queued;
+    uint32_t turn; /* whose row comes first, counted up from step to step */
+    bool stopping;
+    uint64_t stop_at_ns;
+};
+
+/* ---- messages -------------------------------------------------------------------------------- */
+
+/* A question that the engine thread answers between two steps, on the asker's stack. */
+struct call {
+    struct msg msg;
+    void (*fn)(struct engine *e, void *ctx);
+    void *ctx;
+    struct queue done;
+};
+
+struct stop_msg {
+    struct msg msg;
+    uint64_t drain_ns;
+};
+
+/* False when the engine has stopped. */
+static bool call(struct engine *e, void (*fn)(struct engine *e, void *ctx), void *ctx)
+{
+    struct call c = {.msg = {.kind = MSG_CALL}, .fn = fn, .ctx = ctx};
+    queue_init(&c.done);
+    const bool ok = queue_put(&e->inbox, &c.msg.q);
+    while (ok && !queue_get(&c.done, UINT64_MAX))
+        continue;
+    queue_release(&c.done);
+    return ok;
+}
+
+static void enqueue(struct engine *e, struct job *j)
+{
+    j->msg.q.next = NULL;
+    if (e->last)
+        e->last->msg.q.next = &j->msg.q;
+    else
+        e->first = j;
+    e->last = j;
+    e->n_queued++;
+}
+
+static void handle(struct engine *e, struct msg *m)
+{
+    switch (m->kind) {
+    case MSG_JOB:
+        enqueue(e, (struct job *)m);
+        break;
+    case MSG_CALL: {
+        struct call *c = (struct call *)m;
+        c->fn(e, c->ctx);
+        CHECK(queue_put(&c->done, &m->q));
+        break;
+    }
+    case MSG_STOP:
+        e->stopping = true;
+        e->stop_at_ns = clock_mono_ns() + ((struct stop_msg *)m)->drain_ns;
+        break;
+    }
+}
+
+/* ---- jobs to sequences ----------------------------------------------------------------------- */
+
+static bool is_running(const struct engine *e)
+{
+    for (uint32_t i = 0; i < e->n_seqs; i++)
+        if (e->seqs[i].state != SEQ_FREE)
+            return true;
+    return false;
+}
+
+static struct seq *find_free(struct engine *e)
+{
+    for (uint32_t i = 0; i < e->n_seqs; i++)
+        if (e->seqs[i].state == SEQ_FREE)
+            return &e->seqs[i];
+    return NULL;
+}
+
+static struct seq *find_ticket(struct engine *e, uint64_t ticket)
+{
+    for (uint32_t i = 0; i < e->n_seqs; i++)
+        if (e->seqs[i].state >= SEQ_PREFILL && e->seqs[i].live.plan.ticket == ticket)
+            return &e->seqs[i];
+    return NULL;
+}
+
+static bool has_cut(const struct plan *p, uint32_t pos)
+{
+    for (uint32_t i = 0; i < p->n_cuts; i++)
+        if (p->cuts[i].pos == pos)
+            return true;
+    return false;
+}
+
+/* s waits for another sequence to reach a position: makes that one stop there.  False when it will
+ * not. */
+static bool can_wait(struct engine *e, const struct seq *s)
+{
+    struct seq *on = find_ticket(e, s->live.plan.wait_ticket);
+    const uint32_t pos = s->live.plan.wait_pos;
+    return on && on->state == SEQ_PREFILL && on->live.pos < pos &&
+           (has_cut(&on->live.plan, pos) || plan_add_cut(&on->live.plan, pos, CUT_BRANCH));
+}
+
+static void start(struct engine *e, struct seq *s, struct job *j)
+{
+    seq_start(s, &e->env, j);
+    if (s->state == SEQ_WAIT && !can_wait(e, s))
+        seq_resume(s, &e->env, NULL, false);
+}
+
+/* Those whose wait is over go on. */
+static void resume_waiting(struct engine *e)
+{
+    for (uint32_t i = 0; i < e->n_seqs; i++) {
+        struct seq *s = &e->seqs[i];
+        if (s->state != SEQ_WAIT)
+            continue;
+        const struct seq *on = find_ticket(e, s->live.plan.wait_ticket);
+        if (on && on->state == SEQ_PREFILL && on->live.pos < s->live.plan.wait_pos)
+            continue;
+        /* with the one it waited for gone, the next of several waiting may lead the others */
+        seq_resume(s, &e->env, on && on->live.pos == s->live.plan.wait_pos ? on : NULL, !on);
+        if (s->state == SEQ_WAIT && !can_wait(e, s))
+            seq_resume(s, &e->env, NULL, false);
+    }
+}
+
+static struct job *unqueue(struct engine *e, struct job *before)
+{
+    struct job *j = before ? (struct job *)before->msg.q.next : e->first;
+    struct job *next = (struct job *)j->msg.q.next;
+    if (before)
+        before->msg.q.next = j->msg.q.next;
+    else
+        e->first = next;
+    if (e->last == j)
+        e->last = before;
+    e->n_queued--;
+    return j;
+}
+
+/* A job that never got a place. */
+static void end_queued(struct engine *e, struct job *j)
+{
+    struct seq s = {.state = SEQ_WAIT, .job = j, .stop_word = -1, .n_tokens = j->d.n_prompt};
+    stopper_init(&s.stopper, j->d.stop, j->d.n_stop);
+    seq_end(&s, &e->env, STOP_CANCELLED, NULL);
+}
+
+static void reap(struct engine *e, bool all)
+{
+    struct job *before = NULL;
+    for (struct job *j = e->first, *next; j; j = next) {
+        next = (struct job *)j->msg.q.next;
+        if (all || job_is_cancelled(j))
+            end_queued(e, unqueue(e, before));
+        else
+            before = j;
+    }
+    for (uint32_t i = 0; i < e->n_seqs; i++)
+        if (e->seqs[i].state != SEQ_FREE && (all || job_is_cancelled(e->seqs[i].job)))
+            seq_end(&e->seqs[i], &e->env, STOP_CANCELLED, NULL);
+}
+
+static void admit(struct engine *e)
+{
+    for (struct seq *s; e->first && (s = find_free(e));)
+        start(e, s, unqueue(e, NULL));
+}
+
+/* ---- a step ---------------------------------------------------------------------------------- */
+
+static void step(struct engine *e)
+{
+    uint32_t n = 0, n_runs = 0, n_rows = 0;
+    bool decodes = false;
+    for (uint32_t i = 0; i < e->n_seqs; i++)
+        if (e->seqs[i].state >= SEQ_PREFILL) {
+            e->run_seq[n] = i;
+            e->rows[n] = seq_row(&e->seqs[i]);
+            decodes |= e->rows[n++].decode;
+        }
+    if (n == 0)
+        return;
+    const uint32_t max_prefill =
+        decodes ? meter_rows_in(&e->env.meter, step_ns, MIN_PREFILL_ROWS, e->n_rows) : e->n_rows;
+    sched_share(e->rows, n, e->n_rows, max_prefill, e->turn++ % n);
+    for (uint32_t i = 0; i < n; i++) {
+        const uint32_t take = e->rows[i].take;
+        if (!take)
+            continue;
+        float *logits = e->logits + (size_t)n_runs * e->limits.n_vocab;
+        if (seq_run(&e->seqs[e->run_seq[i]], &e->env, take, logits, &e->runs[n_runs])) {
+            e->run_seq[n_runs++] = e->run_seq[i];
+            n_rows += take;
+        }
+    }
+    if (n_runs == 0)
+        return;
+    const uint64_t before = clock_mono_ns();
+    model_forward(e->model, reuse_kv(e->env.reuse), reuse_rec(e->env.reuse), e->runs, n_runs);
+    meter_step(&e->env.meter, n_rows, clock_mono_ns() - before);
+    for (uint32_t i = 0; i < n_runs; i++)
+        seq_ran(&e->seqs[e->run_seq[i]], &e->env, &e->runs[i]);
+}
+
+static void *engine_main(void *arg)
+{
+    struct engine *e = arg;
+    for (;;) {
+        const bool busy = is_running(e) || e->first;
+        if (e->stopping && (!busy || clock_mono_ns() >= e->stop_at_ns))
+            break;
+        struct qmsg *m = queue_get(&e->inbox, busy || e->stopping ? 0 : UINT64_MAX);
+        for (; m; m = queue_get(&e->inbox, 0))
+            handle(e, (struct msg *)m);
+        resume_waiting(e); /* first: the one waited for still stands where it is waited for */
+        reap(e, false);
+        admit(e);
+        step(e);
+    }
+    queue_close(&e->inbox); /* whoever comes later is told so */
+    for (struct qmsg *m; (m = queue_get(&e->inbox, 0));)
+        handle(e, (struct msg *)m);
+    reap(e, true);
+    return NULL;
+}
+
+/* ---- start and stop -------------------------------------------------------------------------- */
+
+/* Tokens that no request may get: unused ones, and rows of the matrix that are no token. */
+static enum rc new_room(const struct engine_opts *o, uint32_t n_vocab, struct sample_room **out,
+                        struct err *err)
+{
+    token *forbidden = mem_try_array(n_vocab, sizeof *forbidden);
+    token *eog = mem_try_array(n_vocab, sizeof *eog);
+    enum rc rc;
+    if (forbidden && eog) {
+        uint32_t n_forbidden = 0, n_eog = 0;
+        for (token t = 0; (uint32_t)t < n_vocab; t++) {
+            if ((uint32_t)t >= vocab_size(o->vocab) || vocab_type(o->vocab, t) == TOKEN_UNUSED)
+                forbidden[n_forbidden++] = t;
+            else if (vocab_is_eog(o->vocab, t))
+                eog[n_eog++] = t;
+        }
+        rc = sample_room_new(n_vocab, forbidden, n_forbidden, eog, n_eog, out, err);
+    } else {
+        rc = err_set(err, RC_NOMEM, "no memory for a vocabulary of %u", n_vocab);
+    }
+    mem_free(forbidden);
+    mem_free(eog);
+    return rc;
+}
+
+static void free_engine(struct engine *e)
+{
+    sample_room_free(e->env.room);
+    reuse_free(e->env.reuse);
+    mem_free(e->seqs);
+    mem_free(e->rows);
+    mem_free(e->runs);
+    mem_free(e->run_seq);
+    mem_free(e->logits);
+    queue_release(&e->inbox);
+    mem_free(e);
+}
+
+static enum rc set_up(struct engine *e, const struct engine_opts *o, struct err *err)
+{
+    const struct model_info *info = model_info(o->model);
+    CHECK(info->max_batch > 0);
+    e->n_seqs = o->n_parallel ? o->n_parallel : 4;
+    e->n_rows = o->n_batch ? MIN(o->n_batch, info->max_batch) : info->max_batch;
+    e->limits = (struct job_limits){.n_vocab = info->n_vocab,
+                                    .n_ctx = o->n_ctx ? o->n_ctx : info->n_ctx_train};
+    if (vocab_size(o->vocab) > info->n_vocab)
+        return err_set(err, RC_FORMAT, "the tokenizer has %u tokens, the model only %u",
+                       vocab_size(o->vocab), info->n_vocab);
+    if (e->limits.n_ctx > info->n_ctx_train)
+        log_warn(o->lg, "a context of %u is more than the %u the model was trained for",
+                 e->limits.n_ctx, info->n_ctx_train);
+    e->seqs = mem_try_array(e->n_seqs, sizeof *e->seqs);
+    e->rows = mem_try_array(e->n_seqs, sizeof *e->rows);
+    e->runs = mem_try_array(e->n_seqs, sizeof *e->runs);
+    e->run_seq = mem_try_array(e->n_seqs, sizeof *e->run_seq);
+    e->logits = mem_try_array((size_t)e->n_seqs * info->n_vocab, sizeof *e->logits);
+    if (!e->seqs || !e->rows || !e->runs || !e->run_seq || !e->logits)
+        return err_set(err, RC_NOMEM, "no memory for %u sequences at once", e->n_seqs);
+    enum rc rc = new_room(o, info->n_vocab, &e->env.room, err);
+    if (rc)
+        return rc;
+    const struct reuse_opts ro = {.shape = info->shape,
+                                  .n_slots = e->n_seqs,
+                                  .kv_max_bytes = o->kv_max_bytes,
+                                  .cache_ram_bytes = o->cache_ram_bytes,
+                                  .cache_step = o->cache_step,
+                                  .cache_policy = o->cache_policy,
+                                  .lg = o->lg,
+                                  .events = o->events};
+    return reuse_new(&ro, &e->env.reuse, err);
+}
+
+enum rc engine_start(const struct engine_opts *o, struct engine **out, struct err *err)
+{
+    struct engine *e = mem_zalloc(sizeof *e);
+    e->model = o->model;
+    e->env.vocab = o->vocab;
+    e->env.lg = o->lg;
+    e->env.events = o->events;
+    queue_init(&e->inbox);
+    atomic_init(&e->next_id, 1);
+    enum rc rc = set_up(e, o, err);
+    if (!rc) {
+        e->env.n_ctx = e->limits.n_ctx;
+        const int failed = pthread_create(&e->thread, NULL, engine_main, e);
+        if (failed)
+            rc = err_set(err, RC_IO, "no engine thread: %s", strerror(failed));
+    }
+    if (rc) {
+        free_engine(e);
+        return rc;
+    }
+    pthread_setname_np(e->thread, "engine");
+    *out = e;
+    return RC_OK;
+}
+
+void engine_stop(struct engine *e, uint64_t drain_ns)
+{
+    if (!e)
+        return;
+    struct stop_msg stop = {.msg = {.kind = MSG_STOP}, .drain_ns = drain_ns};
+    CHECK(queue_put(&e->inbox, &stop.msg.q));
+    pthread_join(e->thread, NULL);
+    free_engine(e);
+}
+
+/* ---- any thread ------------------------------------------------------------------------------ */
+
+uint32_t engine_n_ctx(const struct engine *e)
+{
+    return e->limits.n_ctx;
+}
+
+enum rc engine_submit(struct engine *e, const struct job_desc *d, struct job **out, struct err *err)
+{
+    const uint64_t id = atomic_fetch_add_explicit(&e->next_id, 1, memory_order_relaxed);
+    struct job *j;
+    enum rc rc = job_new(d, &e->limits, id, &j, err);
+    if (rc)
+        return rc;
+    job_ref(j); /* the engine's */
+    if (!queue_put(&e->inbox, &j->msg.q)) {
+        job_unref(j);
+        job_unref(j);
+        return err_set(err, RC_CANCELLED, "the engine has stopped");
+    }
+    *out = j;
+    return RC_OK;
+}
+
+struct view_call {
+    bool entries;
+    struct engine_view *out;
+    bool nomem;
+};
+
+static void view_slots(const struct engine *e, struct engine_view *v)
+{
+    for (uint32_t i = 0; i < e->n_seqs; i++) {
+        const struct seq *s = &e->seqs[i];
+        v->slots[i] = (struct slot_view){.id = i};
+        if (s->state == SEQ_FREE)
+            continue;
+        v->slots[i].job = s->job->id;
+        v->slots[i].n_prompt = s->job->d.n_prompt;
+        v->slots[i].n_done = MIN(s->live.pos, s->job->d.n_prompt);
+        v->slots[i].n_predicted = (uint32_t)s->n_tokens - s->job->d.n_prompt;
+        v->slots[i].prefill = s->state != SEQ_DECODE;
+    }
+    v->n_slots = e->n_seqs;
+}
+
+static void take_view(struct engine *e, void *ctx)
+{
+    struct view_call *c = ctx;
+    struct engine_view *v = c->out;
+    struct cache *cache = reuse_cache(e->env.reuse);
+    const struct meter *m = &e->env.meter;
+    cache_stats(cache, &v->cache);
+    v->slots = mem_try_array(e->n_seqs, sizeof *v->slots);
+    v->entries = c->entries ? mem_try_array(v->cache.n_snaps, sizeof *v->entries) : NULL;
+    if (!v->slots || (c->entries && !v->entries)) {
+        c->nomem = true;
+        return;
+    }
+    view_slots(e, v);
+    while (c->entries && v->n_entries < v->cache.n_snaps &&
+           cache_entry_at(cache, v->n_entries, &v->entries[v->n_entries]))
+        v->n_entries++;
+    v->n_queued = e->n_queued;
+    v->kv_bytes = kv_bytes(reuse_kv(e->env.reuse));
+    v->snap_bytes = reuse_snap_bytes(e->env.reuse);
+    v->jobs_total = m->jobs;
+    v->prompt_tokens_total = m->prompt_tokens;
+    v->reused_tokens_total = m->reused_tokens;
+    v->predicted_tokens_total = m->predicted_tokens;
+    v->prompt_seconds_total = (double)m->prompt_ns * 1e-9;
+    v->predicted_seconds_total = (double)m->predicted_ns * 1e-9;
+    v->steps_total = m->steps;
+}
+
+enum rc engine_view(struct engine *e, bool entries, struct engine_view *out, struct err *err)
+{
+    *out = (struct engine_view){0};
+    struct view_call c = {.entries = entries, .out = out};
+    if (!call(e, take_view, &c))
+        return err_set(err, RC_CANCELLED, "the engine has stopped");
+    if (!c.nomem)
+        return RC_OK;
+    engine_view_release(out);
+    return err_set(err, RC_NOMEM, "no memory for a view of the engine");
+}
+
+void engine_view_release(struct engine_view *v)
+{
+    mem_free(v->slots);
+    mem_free(v->entries);
+    *v = (struct engine_view){0};
+}
+
+struct drop_call {
+    snap_id id;
+    bool dropped;
+};
+
+static void drop_entry(struct engine *e, void *ctx)
+{
+    struct drop_call *c = ctx;
+    c->dropped = reuse_drop(e->env.reuse, c->id);
+}
+
+bool engine_drop(struct engine *e, snap_id id)
+{
+    struct drop_call c = {.id = id};
+    return call(e, drop_entry, &c) && c.dropped;
+}

@@ -1,0 +1,400 @@
+#include "engine/reuse.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "state/snap.h"
+
+/* One committed or offered entry's bytes. */
+struct payload {
+    snap_id id;
+    struct snap *snap;
+    struct kv_table kv;
+    uint32_t pos;
+    enum cut_kind kind;
+};
+
+struct reuse {
+    struct reuse_opts o;
+    struct cache *cache;
+    struct kv *kv;
+    struct rec *rec;
+    struct snap_store *store;
+    /* Unordered.  Looked up once per restore, eviction and cut: a walk over the ids of even
+     * ten thousand entries is microseconds. */
+    struct payload *payloads;
+    size_t n, cap;
+    const char *why; /* drops happen now for this reason */
+};
+
+static double ms_since(uint64_t start_ns)
+{
+    return (double)(clock_mono_ns() - start_ns) * 1e-6;
+}
+
+/* ---- payloads -------------------------------------------------------------------------------- */
+
+static struct payload *payload_find(struct reuse *r, snap_id id)
+{
+    for (size_t i = 0; i < r->n; i++)
+        if (r->payloads[i].id == id)
+            return &r->payloads[i];
+    return NULL;
+}
+
+static void payload_remove(struct reuse *r, struct payload *p)
+{
+    snap_free(r->store, p->snap);
+    kv_table_release(r->kv, &p->kv);
+    *p = r->payloads[--r->n];
+}
+
+static void on_drop(void *ctx, snap_id id)
+{
+    struct reuse *r = ctx;
+    struct payload *p = payload_find(r, id);
+    CHECK(p);
+    event_evict(r->o.events, &(struct event_evict){.snap = id,
+                                                   .pos = p->pos,
+                                                   .kind = cut_kind_name(p->kind),
+                                                   .bytes = shape_snap_bytes(&r->o.shape),
+                                                   .why = r->why});
+    payload_remove(r, p);
+}
+
+/* Copies the state of l out as the entry id. */
+static enum rc payload_add(struct reuse *r, snap_id id, const struct live *l, enum cut_kind kind,
+                           struct err *err)
+{
+    struct payload p = {.id = id, .pos = l->pos, .kind = kind};
+    kv_table_init(&p.kv);
+    if (!mem_grow(&r->payloads, &r->cap, r->n + 1, sizeof *r->payloads))
+        return err_set(err, RC_NOMEM, "no memory to note a snapshot");
+    enum rc rc = kv_table_share(r->kv, &l->kv, l->pos, &p.kv, err);
+    if (rc)
+        return rc;
+    rc = snap_take(r->store, r->rec, l->rec, &p.snap, err);
+    if (rc) {
+        kv_table_release(r->kv, &p.kv);
+        return rc;
+    }
+    r->payloads[r->n++] = p;
+    return RC_OK;
+}
+
+/* p's tokens are the first ones of from's: p holds from's pages instead of its own, the last partial
+ * one too.  Nothing lost when memory is out: the same bits are then held twice. */
+static void hold_through(struct reuse *r, struct payload *p, const struct kv_table *from)
+{
+    struct kv_table t;
+    kv_table_init(&t);
+    if (kv_table_share(r->kv, from, p->pos, &t, NULL))
+        return;
+    kv_table_release(r->kv, &p->kv);
+    p->kv = t;
+}
+
+/* Pages of the committed entry id that other entries have too are held once. */
+static void hold_once(struct reuse *r, snap_id id, struct live *l)
+{
+    struct payload *p = payload_find(r, id);
+    uint32_t shared = 0;
+    const snap_id donor = cache_donor(r->cache, id, &shared);
+    const struct payload *d = donor ? payload_find(r, donor) : NULL;
+    if (d && shared == p->pos && d->pos >= p->pos)
+        hold_through(r, p, &d->kv);
+    else if (d)
+        kv_table_dedupe(r->kv, &p->kv, &d->kv, shared);
+    struct cache_entry e;
+    struct payload *above =
+        cache_entry_get(r->cache, id, &e) && e.above ? payload_find(r, e.above) : NULL;
+    if (above)
+        hold_through(r, above, &p->kv);
+    kv_table_dedupe(r->kv, &l->kv, &p->kv, l->pos);
+}
+
+/* ---- life ------------------------------------------------------------------------------------ */
+
+enum rc reuse_new(const struct reuse_opts *o, struct reuse **out, struct err *err)
+{
+    struct reuse *r = mem_zalloc(sizeof *r);
+    r->o = *o;
+    r->why = "budget";
+    const struct cache_opts co = {
+        .policy = o->cache_policy,
+        .ram_bytes = o->cache_ram_bytes,
+        .snap_bytes = shape_snap_bytes(&o->shape),
+        .token_bytes = shape_token_bytes(&o->shape),
+        .page_tokens = KV_PAGE,
+        .step = o->cache_step,
+        .charge_tree = true,
+        .ops = {.ctx = r, .drop = on_drop},
+    };
+    enum rc rc = kv_new(&o->shape, o->kv_max_bytes, &r->kv, err);
+    if (!rc)
+        rc = rec_new(&o->shape, o->n_slots, &r->rec, err);
+    if (!rc)
+        rc = snap_store_new(&o->shape, &r->store, err);
+    if (!rc)
+        rc = cache_new(&co, &r->cache, err);
+    if (rc) {
+        reuse_free(r);
+        return rc;
+    }
+    *out = r;
+    return RC_OK;
+}
+
+void reuse_free(struct reuse *r)
+{
+    if (!r)
+        return;
+    r->why = "shutdown";
+    cache_free(r->cache);
+    CHECK(r->n == 0);
+    CHECK(!r->kv || kv_n_pages(r->kv) == 0);
+    mem_free(r->payloads);
+    snap_store_free(r->store);
+    rec_free(r->rec);
+    kv_free(r->kv);
+    mem_free(r);
+}
+
+struct kv *reuse_kv(struct reuse *r)
+{
+    return r->kv;
+}
+
+struct rec *reuse_rec(struct reuse *r)
+{
+    return r->rec;
+}
+
+struct cache *reuse_cache(struct reuse *r)
+{
+    return r->cache;
+}
+
+uint64_t reuse_snap_bytes(const struct reuse *r)
+{
+    return snap_store_bytes(r->store);
+}
+
+/* ---- a sequence ------------------------------------------------------------------------------ */
+
+/* More memory for pages: the cache gives up what is worth least.  False when it has nothing left. */
+static bool make_room(struct reuse *r)
+{
+    r->why = "memory";
+    const uint64_t freed = cache_shrink(r->cache, shape_page_bytes(&r->o.shape), clock_wall_ns());
+    r->why = "budget";
+    return freed > 0;
+}
+
+/* Forks src [0, len) into l->kv, at the cache's cost when memory is short. */
+static enum rc fork_pages(struct reuse *r, struct live *l, const struct kv_table *src, uint32_t len,
+                          struct err *err)
+{
+    enum rc rc;
+    do
+        rc = kv_table_fork(r->kv, src, len, &l->kv, err);
+    while (rc == RC_NOMEM && make_room(r));
+    return rc;
+}
+
+/* The cause of most of what is evaluated again; "" when nothing is. */
+static const char *loss_name(const struct plan *p)
+{
+    const struct {
+        const char *name;
+        uint32_t n;
+    } causes[] = {{"placement", p->lost_placement},
+                  {"rejected", p->lost_rejected},
+                  {"evicted", p->lost_evicted},
+                  {"minimum", p->lost_minimum},
+                  {"last", p->lost_last}};
+    const char *name = "";
+    uint32_t most = 0;
+    for (size_t i = 0; i < COUNT_OF(causes); i++)
+        if (causes[i].n > most) {
+            most = causes[i].n;
+            name = causes[i].name;
+        }
+    return name;
+}
+
+static enum rc restore(struct reuse *r, struct live *l, struct err *err)
+{
+    const struct plan *plan = &l->plan;
+    const struct payload *p = payload_find(r, plan->restore);
+    /* anything else would give the client another prompt's tokens */
+    CHECK(p && p->pos == plan->start);
+    const uint64_t start = clock_mono_ns();
+    const enum rc rc = fork_pages(r, l, &p->kv, plan->start, err);
+    if (rc)
+        return rc;
+    snap_restore(p->snap, r->rec, l->rec);
+    l->pos = l->n_reused = plan->start;
+    event_restore(r->o.events, &(struct event_restore){.id = l->id,
+                                                       .snap = plan->restore,
+                                                       .pos = plan->start,
+                                                       .bytes = shape_snap_bytes(&r->o.shape),
+                                                       .ms = ms_since(start),
+                                                       .tier = "ram"});
+    return RC_OK;
+}
+
+enum rc reuse_begin(struct reuse *r, struct live *l, const struct plan_req *req, struct err *err)
+{
+    enum rc rc = plan_make(r->cache, req, clock_wall_ns(), &l->plan, err);
+    if (rc || l->plan.wait_ticket)
+        return rc;
+    const struct plan *p = &l->plan;
+    event_lookup(r->o.events,
+                 &(struct event_lookup){.id = l->id,
+                                        .n_prompt = req->n,
+                                        .lcp = p->lcp,
+                                        .start = p->start,
+                                        .from = p->restore ? cut_kind_name(p->restore_kind) : "",
+                                        .why = loss_name(p)});
+    kv_table_init(&l->kv);
+    l->pos = l->n_reused = l->n_shared = 0;
+    l->rec = rec_take(r->rec);
+    CHECK(l->rec); /* as many slots as sequences */
+    rc = p->restore ? restore(r, l, err) : RC_OK;
+    if (rc)
+        reuse_end(r, l, NULL);
+    return rc;
+}
+
+enum rc reuse_take_over(struct reuse *r, struct live *l, const struct live *from, struct err *err)
+{
+    struct live next = *l;
+    kv_table_init(&next.kv);
+    const enum rc rc = fork_pages(r, &next, &from->kv, from->pos, err);
+    if (rc)
+        return rc;
+    kv_table_release(r->kv, &l->kv);
+    memcpy(rec_bytes(r->rec, l->rec), rec_bytes(r->rec, from->rec), shape_snap_bytes(&r->o.shape));
+    next.n_shared = from->pos - l->pos;
+    next.pos = next.n_reused = from->pos;
+    *l = next;
+    cache_progress(r->cache, &l->plan, l->pos);
+    return RC_OK;
+}
+
+enum rc reuse_extend(struct reuse *r, struct live *l, uint32_t n, struct err *err)
+{
+    enum rc rc;
+    do
+        rc = kv_table_extend(r->kv, &l->kv, n, err);
+    while (rc == RC_NOMEM && make_room(r));
+    return rc;
+}
+
+void reuse_advance(struct reuse *r, struct live *l, uint32_t n)
+{
+    kv_table_advance(&l->kv, n);
+    l->pos += n;
+    cache_progress(r->cache, &l->plan, l->pos);
+}
+
+const struct cut *reuse_next_cut(const struct live *l)
+{
+    for (uint32_t i = 0; i < l->plan.n_cuts; i++)
+        if (l->plan.cuts[i].pos > l->pos)
+            return &l->plan.cuts[i];
+    return NULL;
+}
+
+static void rejected(struct reuse *r, const struct live *l, enum cut_kind kind, const char *why)
+{
+    event_reject(r->o.events,
+                 &(struct event_reject){
+                     .id = l->id, .pos = l->pos, .kind = cut_kind_name(kind), .why = why});
+}
+
+void reuse_keep(struct reuse *r, struct live *l, const token *seq, enum cut_kind kind)
+{
+    const uint64_t start = clock_mono_ns();
+    const snap_id id = cache_offer(r->cache, &l->plan, seq, l->pos, kind, clock_wall_ns());
+    if (!id) {
+        rejected(r, l, kind, reject_name(cache_last_reject(r->cache)));
+        return;
+    }
+    struct err err;
+    if (payload_add(r, id, l, kind, &err)) {
+        cache_abandon(r->cache, id);
+        rejected(r, l, kind, "memory");
+        log_warn(r->o.lg, "request %" PRIu64 ": state at %u is not kept: %s", l->id, l->pos,
+                 err.msg);
+        return;
+    }
+    cache_commit(r->cache, id);
+    hold_once(r, id, l);
+    event_cut(r->o.events, &(struct event_cut){.id = l->id,
+                                               .snap = id,
+                                               .pos = l->pos,
+                                               .kind = cut_kind_name(kind),
+                                               .bytes = shape_snap_bytes(&r->o.shape),
+                                               .ms = ms_since(start)});
+}
+
+void reuse_end(struct reuse *r, struct live *l, const token *seq)
+{
+    if (l->pos > l->n_reused)
+        reuse_keep(r, l, seq, CUT_GEN_END);
+    plan_done(r->cache, &l->plan, seq, l->pos, clock_wall_ns());
+    kv_table_release(r->kv, &l->kv);
+    rec_give(r->rec, l->rec);
+    l->rec = 0;
+}
+
+bool reuse_drop(struct reuse *r, snap_id id)
+{
+    r->why = "user";
+    const bool dropped = cache_drop(r->cache, id);
+    r->why = "budget";
+    return dropped;
+}
+
+/* ---- checks ---------------------------------------------------------------------------------- */
+
+static int by_page(const void *a, const void *b)
+{
+    const kv_page x = *(const kv_page *)a, y = *(const kv_page *)b;
+    return (x > y) - (x < y);
+}
+
+static uint64_t held_bytes(const struct reuse *r)
+{
+    size_t n = 0, m = 0, distinct = 0;
+    for (size_t i = 0; i < r->n; i++)
+        n += r->payloads[i].kv.n;
+    kv_page *all = mem_alloc(n * sizeof *all);
+    for (size_t i = 0; i < r->n; i++)
+        for (uint32_t j = 0; j < r->payloads[i].kv.n; j++)
+            all[m++] = r->payloads[i].kv.pages[j];
+    qsort(all, n, sizeof *all, by_page);
+    for (size_t i = 0; i < n; i++)
+        distinct += i == 0 || all[i] != all[i - 1];
+    mem_free(all);
+    return snap_store_bytes(r->store) + distinct * shape_page_bytes(&r->o.shape);
+}
+
+void reuse_check(struct reuse *r)
+{
+    cache_check(r->cache);
+    struct cache_stats st;
+    cache_stats(r->cache, &st);
+    CHECK(r->n == st.n_snaps);
+    struct cache_entry e;
+    for (uint32_t i = 0; cache_entry_at(r->cache, i, &e); i++) {
+        const struct payload *p = payload_find(r, e.id);
+        CHECK(p && p->pos == e.pos && p->kv.len == e.pos);
+    }
+    CHECK(held_bytes(r) <= st.bytes);
+    CHECK(st.bytes <= st.budget);
+}

@@ -1,0 +1,82 @@
+/* reuse.h - carries plans out: binds what cache decides to the bytes that state holds.
+ *
+ * cache knows entries by number; here each has its snapshot and its list of KV pages.  A running
+ * sequence has a struct live: its plan, its pages, its recurrent slot.
+ *
+ *     restore   = the snapshot copied into the slot, its pages forked into the sequence's table
+ *     keep      = cache_offer, then the slot copied out and the pages shared, then cache_commit
+ *     drop      = cache says so (ops.drop): the snapshot freed, the pages given back
+ *
+ * Pages are held once: a new entry takes over the pages of the prefix it shares with another entry,
+ * and the entry above it takes over the new one's copy of a page that both end in.  What the cache
+ * has booked is then what its entries really hold (README.md).
+ *
+ * Owner: the engine thread.
+ */
+#ifndef HOLDFAST_ENGINE_REUSE_H
+#define HOLDFAST_ENGINE_REUSE_H
+
+#include "base/event.h"
+#include "base/log.h"
+#include "cache/cache.h"
+#include "state/kv.h"
+#include "state/rec.h"
+
+struct reuse;
+
+struct reuse_opts {
+    struct shape shape;
+    uint32_t n_slots;      /* sequences at once */
+    uint64_t kv_max_bytes; /* hard limit of all pages; 0 = none */
+    uint64_t cache_ram_bytes;
+    uint32_t cache_step;
+    const char *cache_policy;
+    const struct logger *lg;
+    struct event_log *events;
+};
+
+NODISCARD enum rc reuse_new(const struct reuse_opts *o, struct reuse **out, struct err *err);
+/* Every live must have ended. */
+void reuse_free(struct reuse *r);
+struct kv *reuse_kv(struct reuse *r);
+struct rec *reuse_rec(struct reuse *r);
+struct cache *reuse_cache(struct reuse *r);
+uint64_t reuse_snap_bytes(const struct reuse *r);
+
+/* The state of one running sequence after pos tokens.  Zero-initialise; id names it in events. */
+struct live {
+    uint64_t id;
+    struct plan plan;
+    struct kv_table kv;
+    rec_slot rec;
+    uint32_t pos;
+    uint32_t n_reused; /* of pos: restored, or taken over from another sequence */
+    uint32_t n_shared; /* of n_reused: taken over */
+};
+
+/* Plans and restores.  With req->may_wait and RC_OK, l->plan.wait_ticket may name a running request to
+ * wait for: nothing is held then, and the call is made again later.  On any error nothing is held. */
+NODISCARD enum rc reuse_begin(struct reuse *r, struct live *l, const struct plan_req *req,
+                              struct err *err);
+/* l, just begun, stands behind from, and their tokens [0, from->pos) are equal: takes the state over. */
+NODISCARD enum rc reuse_take_over(struct reuse *r, struct live *l, const struct live *from,
+                                  struct err *err);
+/* Pages for n more tokens.  When there are none the cache gives up entries; RC_NOMEM when that does not
+ * help. */
+NODISCARD enum rc reuse_extend(struct reuse *r, struct live *l, uint32_t n, struct err *err);
+/* n tokens were evaluated. */
+void reuse_advance(struct reuse *r, struct live *l, uint32_t n);
+/* The next cut after l->pos, or NULL. */
+const struct cut *reuse_next_cut(const struct live *l);
+/* Offers the state at l->pos to the cache.  seq [l->pos]: its tokens. */
+void reuse_keep(struct reuse *r, struct live *l, const token *seq, enum cut_kind kind);
+/* The sequence is over; seq [l->pos].  Keeps its last state if that is worth it, gives everything back. */
+void reuse_end(struct reuse *r, struct live *l, const token *seq);
+/* cache_drop for a user. */
+bool reuse_drop(struct reuse *r, snap_id id);
+
+/* For tests, between two steps: every entry has its bytes, at its position; what they hold is within
+ * what the cache has booked, and that within the budget.  Aborts otherwise. */
+void reuse_check(struct reuse *r);
+
+#endif

@@ -1,0 +1,377 @@
+#include "engine/sample.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/mem.h"
+
+struct cand {
+    float logit;
+    token id;
+};
+
+struct sample_room {
+    uint32_t n_vocab;
+    token *forbidden, *eog;
+    uint32_t n_forbidden, n_eog;
+    uint32_t *count;    /* [n_vocab] all zero between calls */
+    struct cand *cands; /* [n_vocab] */
+    double *weight;     /* [n_vocab] of cands, not normalised */
+    float *raw;         /* [n_vocab] the model's logits, while probabilities are wanted */
+};
+
+/* This many nats below the best, exp is not even called: a vocabulary of 250,000 such tokens adds up
+ * to 1e-12 of the best one's share. */
+static const float negligible = 40.0f;
+
+void sampling_defaults(struct sampling *s)
+{
+    *s = (struct sampling){.temperature = 0.8f,
+                           .top_k = 40,
+                           .top_p = 0.95f,
+                           .min_p = 0.05f,
+                           .repeat_penalty = 1.0f,
+                           .repeat_last_n = 64};
+}
+
+static token *copy_tokens(const token *t, uint32_t n)
+{
+    token *out = mem_try_array(n, sizeof *out);
+    if (out && n)
+        memcpy(out, t, n * sizeof *out);
+    return out;
+}
+
+enum rc sample_room_new(uint32_t n_vocab, const token *forbidden, uint32_t n_forbidden,
+                        const token *eog, uint32_t n_eog, struct sample_room **out, struct err *err)
+{
+    struct sample_room *r = mem_zalloc(sizeof *r);
+    *r = (struct sample_room){
+        .n_vocab = n_vocab,
+        .forbidden = copy_tokens(forbidden, n_forbidden),
+        .n_forbidden = n_forbidden,
+        .eog = copy_tokens(eog, n_eog),
+        .n_eog = n_eog,
+        .count = mem_try_array(n_vocab, sizeof *r->count),
+        .cands = mem_try_array(n_vocab, sizeof *r->cands),
+        .weight = mem_try_array(n_vocab, sizeof *r->weight),
+        .raw = mem_try_array(n_vocab, sizeof *r->raw),
+    };
+    if (!r->forbidden || !r->eog || !r->count || !r->cands || !r->weight || !r->raw) {
+        sample_room_free(r);
+        return err_set(err, RC_NOMEM, "no memory to sample from a vocabulary of %u", n_vocab);
+    }
+    *out = r;
+    return RC_OK;
+}
+
+void sample_room_free(struct sample_room *r)
+{
+    if (!r)
+        return;
+    mem_free(r->forbidden);
+    mem_free(r->eog);
+    mem_free(r->count);
+    mem_free(r->cands);
+    mem_free(r->weight);
+    mem_free(r->raw);
+    mem_free(r);
+}
+
+void sampler_init(struct sampler *s, const struct sampling *p, uint64_t seed,
+                  const struct logit_bias *bias, uint32_t n_bias)
+{
+    *s = (struct sampler){.p = *p, .bias = bias, .n_bias = n_bias, .rng = {.s = seed}};
+}
+
+/* ---- a heap of candidates -------------------------------------------------------------------- */
+
+/* The total order that makes ties repeatable: higher logit first, then lower id. */
+static inline bool better(struct cand a, struct cand b)
+{
+    return a.logit > b.logit || (a.logit == b.logit && a.id < b.id);
+}
+
+/* Restores the heap h[n] from i downwards.  best_first: the best is on top, else the worst. */
+static void sift_down(struct cand *h, uint32_t n, uint32_t i, bool best_first)
+{
+    const struct cand x = h[i];
+    for (;;) {
+        uint32_t child = 2 * i + 1;
+        if (child >= n)
+            break;
+        if (child + 1 < n && better(h[child + 1], h[child]) == best_first)
+            child++;
+        if (better(h[child], x) != best_first)
+            break;
+        h[i] = h[child];
+        i = child;
+    }
+    h[i] = x;
+}
+
+static void heapify(struct cand *h, uint32_t n, bool best_first)
+{
+    for (uint32_t i = n / 2; i-- > 0;)
+        sift_down(h, n, i, best_first);
+}
+
+/* The k best of logits [n], best first; returns how many there are (numbers above -inf only).
+ * One pass with the worst of the best on top of a heap: nearly every token fails one comparison. */
+static uint32_t best_k(const float *logits, uint32_t n, uint32_t k, struct cand *out)
+{
+    uint32_t m = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        if (m < k) {
+            if (logits[i] > -INFINITY) {
+                out[m++] = (struct cand){logits[i], (token)i};
+                if (m == k)
+                    heapify(out, m, false);
+            }
+        } else if (logits[i] > out[0].logit) {
+            out[0] = (struct cand){logits[i], (token)i};
+            sift_down(out, m, 0, false);
+        }
+    }
+    if (m < k)
+        heapify(out, m, false);
+    for (uint32_t left = m; left > 1; left--) { /* the worst goes to the end */
+        const struct cand worst = out[0];
+        out[0] = out[left - 1];
+        out[left - 1] = worst;
+        sift_down(out, left - 1, 0, false);
+    }
+    return m;
+}
+
+/* ---- the chain ------------------------------------------------------------------------------- */
+
+static void forbid(float *logits, const token *t, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++)
+        logits[t[i]] = -INFINITY;
+}
+
+static void add_bias(const struct sampler *s, float *logits)
+{
+    for (uint32_t i = 0; i < s->n_bias; i++)
+        logits[s->bias[i].id] += s->bias[i].bias;
+}
+
+/* Each distinct token of the window once, with its count. */
+static void penalise(const struct sampler *s, struct sample_room *r, float *logits,
+                     const token *history, uint32_t n)
+{
+    const struct sampling *p = &s->p;
+    if (p->repeat_penalty == 1.0f && p->presence_penalty == 0.0f && p->frequency_penalty == 0.0f)
+        return;
+    const uint32_t window = p->repeat_last_n < 0 ? n : MIN((uint32_t)p->repeat_last_n, n);
+    const token *w = history + (n - window);
+    for (uint32_t i = 0; i < window; i++)
+        r->count[w[i]]++;
+    for (uint32_t i = 0; i < window; i++) {
+        const uint32_t c = r->count[w[i]];
+        if (!c)
+            continue;
+        r->count[w[i]] = 0;
+        float *l = &logits[w[i]];
+        *l = *l <= 0.0f ? *l * p->repeat_penalty : *l / p->repeat_penalty;
+        *l -= (float)c * p->frequency_penalty + p->presence_penalty;
+    }
+}
+
+/* -1 when no logit is a number above -inf. */
+static token argmax(const float *logits, uint32_t n)
+{
+    float best = -INFINITY;
+    token id = -1;
+    for (uint32_t i = 0; i < n; i++)
+        if (logits[i] > best) {
+            best = logits[i];
+            id = (token)i;
+        }
+    return id;
+}
+
+/* Sum of exp(logit - top) over the vocabulary. */
+static double mass(const float *logits, uint32_t n, float top)
+{
+    double sum = 0;
+    for (uint32_t i = 0; i < n; i++)
+        if (logits[i] > top - negligible)
+            sum += exp((double)logits[i] - (double)top);
+    return sum;
+}
+
+static uint32_t all_above(const float *logits, uint32_t n, float floor, struct cand *out)
+{
+    uint32_t m = 0;
+    for (uint32_t i = 0; i < n; i++)
+        if (logits[i] >= floor && logits[i] > -INFINITY)
+            out[m++] = (struct cand){logits[i], (token)i};
+    return m;
+}
+
+/* The fewest best tokens whose probabilities reach top_p, best first, over the whole vocabulary.
+ * Tokens rarer than (1 - top_p) / n are left out at once: all of them together do not reach 1 - top_p,
+ * so the nucleus is complete before the first of them. */
+static uint32_t nucleus(const float *logits, uint32_t n, float top_p, struct cand *out)
+{
+    const float top = logits[argmax(logits, n)];
+    const double total = mass(logits, n, top);
+    const double rare = (1.0 - (double)top_p) / (double)n * total;
+    const float floor = (float)MAX((double)top + log(rare) - 1e-3, (double)(top - negligible));
+    const uint32_t m = all_above(logits, n, floor, out);
+    heapify(out, m, true);
+    /* taking the best off the heap frees the place behind it: the sorted ones gather at the end */
+    double sum = 0;
+    uint32_t left = m;
+    do {
+        const struct cand best = out[0];
+        out[0] = out[--left];
+        if (left)
+            sift_down(out, left, 0, true);
+        out[left] = best;
+        sum += exp((double)best.logit - (double)top);
+    } while (left > 0 && sum < (double)top_p * total);
+    const uint32_t kept = m - left;
+    for (uint32_t i = 0; i < kept / 2; i++) { /* best first */
+        const struct cand c = out[left + i];
+        out[left + i] = out[m - 1 - i];
+        out[m - 1 - i] = c;
+    }
+    memmove(out, out + left, kept * sizeof *out);
+    return kept;
+}
+
+/* The same among cands [n], which are sorted, best first, and normalised among themselves. */
+static uint32_t nucleus_of(const struct cand *cands, uint32_t n, float top_p)
+{
+    double total = 0, sum = 0;
+    for (uint32_t i = 0; i < n; i++)
+        total += exp((double)cands[i].logit - (double)cands[0].logit);
+    for (uint32_t i = 0; i < n; i++) {
+        sum += exp((double)cands[i].logit - (double)cands[0].logit);
+        if (sum >= (double)top_p * total)
+            return i + 1;
+    }
+    return n;
+}
+
+/* Fills r->cands with what is left to draw from; at least one unless nothing is allowed. */
+static uint32_t filter(const struct sampler *s, struct sample_room *r, const float *logits)
+{
+    const struct sampling *p = &s->p;
+    const uint32_t n = r->n_vocab;
+    const token top = argmax(logits, n);
+    if (top < 0)
+        return 0;
+    const bool top_k = p->top_k > 0 && (uint32_t)p->top_k < n;
+    const bool top_p = p->top_p < 1.0f;
+    const float floor = p->min_p > 0.0f ? logits[top] + logf(p->min_p) : -INFINITY;
+    uint32_t m;
+    if (top_k)
+        m = best_k(logits, n, (uint32_t)p->top_k, r->cands);
+    else if (top_p)
+        m = nucleus(logits, n, p->top_p, r->cands);
+    else
+        return all_above(logits, n, floor, r->cands);
+    if (top_k && top_p)
+        m = nucleus_of(r->cands, m, p->top_p);
+    while (m > 1 && r->cands[m - 1].logit < floor)
+        m--;
+    return m;
+}
+
+/* Bias, penalties and filters, then weights after temperature.  Returns the number of candidates. */
+static uint32_t weigh(struct sampler *s, struct sample_room *r, float *logits, const token *history,
+                      uint32_t n, double *total)
+{
+    if (s->p.ignore_eos)
+        forbid(logits, r->eog, r->n_eog);
+    add_bias(s, logits);
+    penalise(s, r, logits, history, n);
+    *total = 1;
+    if (s->p.temperature <= 0.0f) {
+        const token t = argmax(logits, r->n_vocab);
+        r->cands[0] = (struct cand){0, t};
+        r->weight[0] = 1;
+        return t >= 0;
+    }
+    const uint32_t m = filter(s, r, logits);
+    float top = -INFINITY;
+    for (uint32_t i = 0; i < m; i++)
+        top = MAX(top, r->cands[i].logit);
+    double sum = 0;
+    for (uint32_t i = 0; i < m; i++) {
+        const double x = ((double)r->cands[i].logit - (double)top) / (double)s->p.temperature;
+        sum += r->weight[i] = x > -(double)negligible ? exp(x) : 0;
+    }
+    *total = sum;
+    return m;
+}
+
+static token draw(struct sampler *s, const struct sample_room *r, uint32_t m, double total)
+{
+    if (s->p.temperature <= 0.0f)
+        return r->cands[0].id;
+    double left = rng_f64(&s->rng) * total;
+    uint32_t last = 0;
+    for (uint32_t i = 0; i < m; i++) {
+        if (r->weight[i] == 0)
+            continue;
+        last = i;
+        left -= r->weight[i];
+        if (left < 0)
+            break;
+    }
+    return r->cands[last].id;
+}
+
+/* probs[1 .. n_probs] from raw; cands are work space.  Returns the log of the total mass. */
+static double top_probs(struct sample_room *r, const float *raw, struct prob *probs,
+                        uint32_t n_probs)
+{
+    const uint32_t m = best_k(raw, r->n_vocab, MAX(n_probs, 1), r->cands);
+    if (!m)
+        return 0;
+    const float top = r->cands[0].logit;
+    const double log_mass = (double)top + log(mass(raw, r->n_vocab, top));
+    for (uint32_t i = 0; i < n_probs; i++)
+        probs[1 + i] =
+            i < m ? (struct prob){r->cands[i].id, (float)((double)r->cands[i].logit - log_mass)}
+                  : (struct prob){-1, -INFINITY};
+    return log_mass;
+}
+
+token sampler_next(struct sampler *s, struct sample_room *r, float *logits, const token *history,
+                   uint32_t n, struct prob *probs, uint32_t n_probs)
+{
+    forbid(logits, r->forbidden, r->n_forbidden);
+    double log_mass = 0;
+    if (probs) {
+        memcpy(r->raw, logits, r->n_vocab * sizeof *logits);
+        log_mass = top_probs(r, r->raw, probs, n_probs);
+    }
+    double total;
+    const uint32_t m = weigh(s, r, logits, history, n, &total);
+    if (!m)
+        return -1;
+    const token t = draw(s, r, m, total);
+    if (probs)
+        probs[0] = (struct prob){t, (float)((double)r->raw[t] - log_mass)};
+    return t;
+}
+
+uint32_t sampler_candidates(struct sampler *s, struct sample_room *r, float *logits,
+                            const token *history, uint32_t n, token *ids, double *p)
+{
+    forbid(logits, r->forbidden, r->n_forbidden);
+    double total;
+    const uint32_t m = weigh(s, r, logits, history, n, &total);
+    for (uint32_t i = 0; i < m; i++) {
+        ids[i] = r->cands[i].id;
+        p[i] = r->weight[i] / total;
+    }
+    return m;
+}
