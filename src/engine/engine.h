@@ -59,8 +59,7 @@ struct job_desc { /* all borrowed for the call */
     uint32_t n_prompt;
     const struct cache_hint *hints;
     uint32_t n_hints;
-    int32_t
-        n_predict; /* -1: until the context is full; 0: evaluate the prompt for the cache, no more */
+    int32_t n_predict; /* -1: until the context is full; 0: only evaluate the prompt */
     struct sampling sampling;
     const struct logit_bias *bias;
     uint32_t n_bias;
