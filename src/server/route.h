@@ -1,0 +1,43 @@
+/* route.h - which function answers which path. */
+#ifndef HOLDFAST_SERVER_ROUTE_H
+#define HOLDFAST_SERVER_ROUTE_H
+
+#include "server/server_int.h"
+
+enum {
+    ROUTE_PUBLIC = 1, /* asks for no key */
+    ROUTE_EARLY = 2,  /* answers before the model is ready */
+    ROUTE_PREFIX = 4, /* path is a beginning; call.tail is the rest */
+    ROUTE_JSON = 8    /* the body is a JSON object, parsed into call.body */
+};
+
+struct route {
+    const char *method, *path;
+    void (*fn)(struct call *c);
+    unsigned flags;
+};
+
+/* Finds the route, or NULL with *path_known telling 405 from 404. */
+const struct route *route_find(const char *method, const char *path, const char **tail,
+                               bool *path_known);
+/* "GET, POST": what path answers to, for the Allow header. */
+void route_methods(const char *path, char out[64]);
+
+/* llama.c */
+void llama_health(struct call *c);
+void llama_props(struct call *c);
+void llama_slots(struct call *c);
+void llama_tokenize(struct call *c);
+void llama_detokenize(struct call *c);
+void llama_completion(struct call *c);
+/* metrics.c */
+void metrics_get(struct call *c);
+/* cache_view.c */
+void cache_view_get(struct call *c);
+void cache_view_delete(struct call *c);
+/* openai_models.c, openai_completions.c */
+void openai_models(struct call *c);
+void openai_model(struct call *c);
+void openai_completions(struct call *c);
+
+#endif

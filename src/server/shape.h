@@ -1,0 +1,17 @@
+/* shape.h - pieces of JSON that several protocols share. */
+#ifndef HOLDFAST_SERVER_SHAPE_H
+#define HOLDFAST_SERVER_SHAPE_H
+
+#include "server/gen.h"
+
+/* llama-server's timings object; cache_n + prompt_n is the prompt. */
+void shape_timings(struct jwrite *w, const struct timings *t);
+/* {"total", "cache", "processed", "time_ms"} under prompt_progress. */
+void shape_progress(struct jwrite *w, const struct timings *t);
+/* OpenAI's usage over the answers [g->n]; a prompt with several answers counts once. */
+void shape_usage(struct jwrite *w, const struct gen *g, const struct answer *answers);
+/* llama-server's list of token probabilities: n tokens, probs [n][1 + n_probs]. */
+void shape_probs(struct jwrite *w, const char *key, const struct call *c, const struct prob *probs,
+                 size_t n, uint32_t n_probs);
+
+#endif
