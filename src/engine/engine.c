@@ -482,3 +482,14 @@ bool engine_drop(struct engine *e, snap_id id)
     struct drop_call c = {.id = id};
     return call(e, drop_entry, &c) && c.dropped;
 }
+
+static void check(struct engine *e, void *ctx)
+{
+    (void)ctx;
+    reuse_check(e->env.reuse);
+}
+
+void engine_check(struct engine *e)
+{
+    CHECK(call(e, check, NULL));
+}

@@ -152,4 +152,8 @@ NODISCARD enum rc engine_view(struct engine *e, bool entries, struct engine_view
                               struct err *err);
 void engine_view_release(struct engine_view *v);
 
+/* For tests: every invariant of the cache and of what its entries hold, between two steps; aborts when
+ * one is broken. */
+void engine_check(struct engine *e);
+
 #endif

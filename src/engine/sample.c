@@ -92,17 +92,17 @@ static inline bool better(struct cand a, struct cand b)
     return a.logit > b.logit || (a.logit == b.logit && a.id < b.id);
 }
 
-/* Restores the heap h[n] from i downwards.  best_first: the best is on top, else the worst. */
-static void sift_down(struct cand *h, uint32_t n, uint32_t i, bool best_first)
+/* Restores the heap h[n], worst on top, from i downwards. */
+static void sift_down(struct cand *h, uint32_t n, uint32_t i)
 {
     const struct cand x = h[i];
     for (;;) {
         uint32_t child = 2 * i + 1;
         if (child >= n)
             break;
-        if (child + 1 < n && better(h[child + 1], h[child]) == best_first)
+        if (child + 1 < n && better(h[child], h[child + 1]))
             child++;
-        if (better(h[child], x) != best_first)
+        if (better(h[child], x))
             break;
         h[i] = h[child];
         i = child;
@@ -110,10 +110,10 @@ static void sift_down(struct cand *h, uint32_t n, uint32_t i, bool best_first)
     h[i] = x;
 }
 
-static void heapify(struct cand *h, uint32_t n, bool best_first)
+static void heapify(struct cand *h, uint32_t n)
 {
     for (uint32_t i = n / 2; i-- > 0;)
-        sift_down(h, n, i, best_first);
+        sift_down(h, n, i);
 }
 
 /* The k best of logits [n], best first; returns how many there are (numbers above -inf only).
@@ -126,20 +126,20 @@ static uint32_t best_k(const float *logits, uint32_t n, uint32_t k, struct cand 
             if (logits[i] > -INFINITY) {
                 out[m++] = (struct cand){logits[i], (token)i};
                 if (m == k)
-                    heapify(out, m, false);
+                    heapify(out, m);
             }
         } else if (logits[i] > out[0].logit) {
             out[0] = (struct cand){logits[i], (token)i};
-            sift_down(out, m, 0, false);
+            sift_down(out, m, 0);
         }
     }
     if (m < k)
-        heapify(out, m, false);
+        heapify(out, m);
     for (uint32_t left = m; left > 1; left--) { /* the worst goes to the end */
         const struct cand worst = out[0];
         out[0] = out[left - 1];
         out[left - 1] = worst;
-        sift_down(out, left - 1, 0, false);
+        sift_down(out, left - 1, 0);
     }
     return m;
 }
@@ -212,7 +212,48 @@ static uint32_t all_above(const float *logits, uint32_t n, float floor, struct c
     return m;
 }
 
-/* The fewest best tokens whose probabilities reach top_p, best first, over the whole vocabulary.
+static double weight_of(struct cand c, float top)
+{
+    return exp((double)c.logit - (double)top);
+}
+
+/* Moves the fewest best of c [n] whose weights reach goal to the front, in no order, and returns how
+ * many they are (all, when they do not reach it; at least one).  Quickselect by weight instead of by
+ * count: a nucleus may be most of the vocabulary, and is then never sorted. */
+static uint32_t select_weight(struct cand *c, uint32_t n, float top, double goal)
+{
+    struct rng rng = {1}; /* pivots; always the same */
+    uint32_t lo = 0, hi = n;
+    double sum = 0; /* of c [lo], which are all better than the rest */
+    while (hi - lo > 1) {
+        const uint32_t pick = lo + rng_below(&rng, hi - lo);
+        const struct cand pivot = c[pick];
+        c[pick] = c[lo];
+        c[lo] = pivot;
+        uint32_t mid = lo + 1; /* c [lo, mid) is the pivot and what is better */
+        double part = weight_of(pivot, top);
+        for (uint32_t i = lo + 1; i < hi; i++)
+            if (better(c[i], pivot)) {
+                const struct cand x = c[i];
+                c[i] = c[mid];
+                c[mid++] = x;
+                part += weight_of(x, top);
+            }
+        c[lo] = c[mid - 1]; /* the pivot is the worst of the good part */
+        c[mid - 1] = pivot;
+        if (sum + part < goal) {
+            sum += part;
+            lo = mid;
+        } else if (mid - lo > 1 && sum + part - weight_of(pivot, top) >= goal) {
+            hi = mid - 1;
+        } else {
+            return mid;
+        }
+    }
+    return MIN(lo + 1, n);
+}
+
+/* The fewest best tokens whose probabilities reach top_p, over the whole vocabulary, in no order.
  * Tokens rarer than (1 - top_p) / n are left out at once: all of them together do not reach 1 - top_p,
  * so the nucleus is complete before the first of them. */
 static uint32_t nucleus(const float *logits, uint32_t n, float top_p, struct cand *out)
@@ -222,26 +263,7 @@ static uint32_t nucleus(const float *logits, uint32_t n, float top_p, struct can
     const double rare = (1.0 - (double)top_p) / (double)n * total;
     const float floor = (float)MAX((double)top + log(rare) - 1e-3, (double)(top - negligible));
     const uint32_t m = all_above(logits, n, floor, out);
-    heapify(out, m, true);
-    /* taking the best off the heap frees the place behind it: the sorted ones gather at the end */
-    double sum = 0;
-    uint32_t left = m;
-    do {
-        const struct cand best = out[0];
-        out[0] = out[--left];
-        if (left)
-            sift_down(out, left, 0, true);
-        out[left] = best;
-        sum += exp((double)best.logit - (double)top);
-    } while (left > 0 && sum < (double)top_p * total);
-    const uint32_t kept = m - left;
-    for (uint32_t i = 0; i < kept / 2; i++) { /* best first */
-        const struct cand c = out[left + i];
-        out[left + i] = out[m - 1 - i];
-        out[m - 1 - i] = c;
-    }
-    memmove(out, out + left, kept * sizeof *out);
-    return kept;
+    return select_weight(out, m, top, (double)top_p * total);
 }
 
 /* The same among cands [n], which are sorted, best first, and normalised among themselves. */
@@ -249,9 +271,9 @@ static uint32_t nucleus_of(const struct cand *cands, uint32_t n, float top_p)
 {
     double total = 0, sum = 0;
     for (uint32_t i = 0; i < n; i++)
-        total += exp((double)cands[i].logit - (double)cands[0].logit);
+        total += weight_of(cands[i], cands[0].logit);
     for (uint32_t i = 0; i < n; i++) {
-        sum += exp((double)cands[i].logit - (double)cands[0].logit);
+        sum += weight_of(cands[i], cands[0].logit);
         if (sum >= (double)top_p * total)
             return i + 1;
     }
@@ -278,9 +300,11 @@ static uint32_t filter(const struct sampler *s, struct sample_room *r, const flo
         return all_above(logits, n, floor, r->cands);
     if (top_k && top_p)
         m = nucleus_of(r->cands, m, p->top_p);
-    while (m > 1 && r->cands[m - 1].logit < floor)
-        m--;
-    return m;
+    uint32_t kept = 0; /* the best one stays: floor is not above it */
+    for (uint32_t i = 0; i < m; i++)
+        if (r->cands[i].logit >= floor)
+            r->cands[kept++] = r->cands[i];
+    return kept;
 }
 
 /* Bias, penalties and filters, then weights after temperature.  Returns the number of candidates. */

@@ -3,7 +3,8 @@
  * The order is llama-server's default chain: forbidden tokens, bias, penalties, then top-k, top-p,
  * min-p, temperature, draw.  Top-p and min-p look at the distribution before temperature.
  * Everything is a function of the logits, the history and the seed: ties go to the lower id, sums
- * run in a fixed order.  Linear in the vocabulary; only what survives a filter is ever sorted.
+ * run in a fixed order.  Linear in the vocabulary (times log k for top-k); nothing larger than what
+ * top-k keeps is ever sorted.
  */
 #ifndef HOLDFAST_ENGINE_SAMPLE_H
 #define HOLDFAST_ENGINE_SAMPLE_H
