@@ -36,7 +36,7 @@ static void add_losses(struct buf *out, const struct turn *t)
                   {"not admitted", p->lost_rejected, false},
                   {"evicted", p->lost_evicted, true},
                   {"too few to keep", p->lost_minimum, false},
-                  {"last token", p->lost_last, false}};
+                  {"for the last token", p->lost_last, false}};
     const char *sep = " ";
     for (size_t i = 0; i < COUNT_OF(causes); i++) {
         if (!causes[i].n)

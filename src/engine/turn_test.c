@@ -51,7 +51,7 @@ static void the_line_says_why_less_was_reused_than_is_common(void **state)
     expect(&t,
            "request 4: prompt 100, reused 0, evaluated 100 in 1.00 s (100.0 tok/s), generated 0 "
            "in 0.00 s, stop cancelled; 90 of 90 common tokens again: no snapshot placed 20, "
-           "evicted 69 (12 s ago), last token 1");
+           "evicted 69 (12 s ago), for the last token 1");
 }
 
 static void an_error_is_told(void **state)
