@@ -4,7 +4,10 @@
 #define KERN(f) f##_avx2
 #define KERN_LANES 8
 
+#include "kern/lanes_avx2.inc"
+#include "kern/body_mat.inc"
+
 #include "kern/body_seq.inc"
 
 extern const struct kern KERN(kern);
-const struct kern KERN(kern) = {.name = "avx2", KERN_SEQ_ENTRIES};
+const struct kern KERN(kern) = {.name = "avx2", KERN_MAT_ENTRIES, KERN_SEQ_ENTRIES};

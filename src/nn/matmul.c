@@ -1,0 +1,401 @@
+/* matmul.c - matrices as packed tiles, activations as rows, and the cutting of a product into parts.
+ *
+ * A part is some rows of one matrix times some of the activation rows.  Neither cut touches a sum
+ * (a lane is an output row, a token its own register), so parts are cut for speed alone: small
+ * enough that the workers finish together, large enough to be worth handing out.
+ */
+#include "nn/matmul.h"
+
+#include <string.h>
+#include <sys/mman.h>
+
+#include "base/mem.h"
+#include "kern/kern.h"
+#include "kern/quant.h"
+
+enum {
+    HUGE_PAGE = 2 << 20,
+    PANEL_ROWS = 32, /* the rows a kernel takes at a time; divides every cut */
+    MAX_JOBS = 32,
+    MAX_MATS = 4096, /* experts in one tensor */
+    TOKENS_A_PART = 240,
+    PACK_TILES = 8 /* tiles packed in one part */
+};
+
+struct mat {
+    const struct kern *kern;
+    enum dtype type;
+    enum pack pack;
+    uint64_t cols, rows;
+    uint32_t n_mats;
+    uint64_t tile_bytes, tiles; /* bytes of a tile, tiles of one matrix */
+    uint64_t row_bytes;         /* in the file's layout */
+    uint8_t *packed;            /* [n_mats][tiles][tile_bytes]; NULL: raw is used */
+    uint64_t packed_bytes;
+    const uint8_t *raw; /* borrowed */
+};
+
+struct act {
+    const struct kern *kern;
+    uint32_t max_rows;
+    uint64_t max_cols;
+    const float *x; /* borrowed, [n][cols], stride ldx */
+    uint32_t n;
+    uint64_t cols, ldx;
+    struct act32 *q32; /* [n][chunks]; valid when has32 */
+    struct act256 *q256;
+    bool has32, has256;
+};
+
+/* ---- matrices ---- */
+
+struct packing {
+    const struct mat *m;
+    const uint8_t *src;
+};
+
+static void pack_part(void *ctx, uint32_t part, uint32_t worker)
+{
+    (void)worker;
+    const struct packing *p = ctx;
+    const struct mat *m = p->m;
+    const uint64_t first = (uint64_t)part * PACK_TILES;
+    const uint64_t end = MIN(first + PACK_TILES, m->tiles * m->n_mats);
+    for (uint64_t i = first; i < end; i++) {
+        const uint64_t row = i % m->tiles * TILE_ROWS;
+        const uint32_t n = (uint32_t)MIN(m->rows - row, (uint64_t)TILE_ROWS);
+        const uint8_t *src = p->src + (i / m->tiles * m->rows + row) * m->row_bytes;
+        uint8_t *out = m->packed + i * m->tile_bytes;
+        const uint32_t chunk_bytes = pack_chunk(m->pack, CHUNK_COLS).bytes;
+        for (uint64_t c = 0; c * CHUNK_COLS < m->cols; c++, out += chunk_bytes)
+            pack_chunk_from(m->type, src, m->row_bytes, n, m->cols, c, out);
+    }
+}
+
+static enum rc pack_all(struct mat *m, struct pool *pool, const struct mat_src *src,
+                        struct err *err)
+{
+    uint64_t bytes;
+    if (!mul_u64(m->tiles * m->n_mats, m->tile_bytes, &bytes) || bytes > SIZE_MAX - HUGE_PAGE)
+        return err_set(err, RC_LIMIT, "%s: its packed size does not fit", src->name);
+    const bool large = bytes >= 4 * HUGE_PAGE;
+    m->packed = mem_try_aligned(large ? HUGE_PAGE : 64, round_up(bytes, 64));
+    if (!m->packed)
+        return err_set(err, RC_NOMEM, "%s: no memory for %" PRIu64 " bytes of packed weights",
+                       src->name, bytes);
+    if (large) /* a hint; decoding streams all of it for every token */
+        (void)madvise(m->packed, bytes, MADV_HUGEPAGE);
+    m->packed_bytes = bytes;
+    struct packing p = {m, src->data};
+    pool_run(pool, (uint32_t)ceil_div(m->tiles * m->n_mats, PACK_TILES), pack_part, &p);
+    return RC_OK;
+}
+
+enum rc mat_new(const struct kern *k, struct pool *pool, const struct mat_src *src,
+                const struct mat_opts *o, struct mat **out, struct err *err)
+{
+    const struct dtype_info *info = dtype_info(src->type);
+    CHECK(info);
+    uint64_t elems, all;
+    if (src->cols == 0 || src->rows == 0 || src->n_mats == 0 || src->n_mats > MAX_MATS ||
+        src->cols > UINT32_MAX || src->rows > UINT32_MAX ||
+        !mul_u64(src->cols, src->rows, &elems) || !mul_u64(elems, (uint64_t)src->n_mats * 4, &all))
+        return err_set(err, RC_LIMIT,
+                       "%s: %u matrices of %" PRIu64 " x %" PRIu64 " are outside what is supported",
+                       src->name, src->n_mats, src->cols, src->rows);
+    if (src->cols % info->block_elems)
+        return err_set(err, RC_FORMAT,
+                       "%s: rows of %" PRIu64 " elements do not fit %s's blocks of %u", src->name,
+                       src->cols, info->name, info->block_elems);
+    struct mat *m = mem_zalloc(sizeof *m);
+    *m = (struct mat){.kern = k,
+                      .type = src->type,
+                      .pack = pack_of(src->type),
+                      .cols = src->cols,
+                      .rows = src->rows,
+                      .n_mats = src->n_mats,
+                      .tiles = ceil_div(src->rows, TILE_ROWS),
+                      .row_bytes = src->cols / info->block_elems * info->block_bytes,
+                      .raw = src->data};
+    m->tile_bytes = pack_tile_bytes(m->pack, m->cols);
+    if (!o || !o->no_repack) {
+        const enum rc rc = pack_all(m, pool, src, err);
+        if (rc) {
+            mat_free(m);
+            return rc;
+        }
+        m->raw = NULL;
+    }
+    *out = m;
+    return RC_OK;
+}
+
+void mat_free(struct mat *m)
+{
+    if (!m)
+        return;
+    mem_free(m->packed);
+    mem_free(m);
+}
+
+uint64_t mat_rows(const struct mat *m)
+{
+    return m->rows;
+}
+
+uint64_t mat_cols(const struct mat *m)
+{
+    return m->cols;
+}
+
+uint64_t mat_bytes(const struct mat *m)
+{
+    return m->packed_bytes;
+}
+
+bool mat_owns_data(const struct mat *m)
+{
+    return m->packed != NULL;
+}
+
+void mat_row(const struct mat *m, uint64_t r, float *out)
+{
+    assert(r < m->rows);
+    if (m->packed)
+        pack_row(m->pack, m->packed + r / TILE_ROWS * m->tile_bytes, m->cols,
+                 (uint32_t)(r % TILE_ROWS), out);
+    else
+        quant_decode(m->type, m->raw + r * m->row_bytes, m->cols, out);
+}
+
+/* ---- activations ---- */
+
+enum rc act_new(const struct kern *k, uint32_t max_rows, uint64_t max_cols, struct act **out,
+                struct err *err)
+{
+    struct act *a = mem_zalloc(sizeof *a);
+    *a = (struct act){.kern = k, .max_rows = max_rows, .max_cols = max_cols};
+    uint64_t n32, n256;
+    if (mul_u64(max_rows, ceil_div(max_cols, CHUNK_COLS) * sizeof *a->q32, &n32) &&
+        mul_u64(max_rows, ceil_div(max_cols, CHUNK_COLS) * sizeof *a->q256, &n256)) {
+        a->q32 = mem_try_aligned(64, round_up(n32, 64));
+        a->q256 = mem_try_aligned(64, round_up(n256, 64));
+    }
+    if (!a->q32 || !a->q256) {
+        act_free(a);
+        return err_set(err, RC_NOMEM, "no memory for %u rows of %" PRIu64 " activations", max_rows,
+                       max_cols);
+    }
+    *out = a;
+    return RC_OK;
+}
+
+void act_free(struct act *a)
+{
+    if (!a)
+        return;
+    mem_free(a->q32);
+    mem_free(a->q256);
+    mem_free(a);
+}
+
+void act_set(struct act *a, const float *x, uint32_t n, uint64_t cols, uint64_t ldx)
+{
+    assert(n <= a->max_rows && cols <= a->max_cols);
+    a->x = x;
+    a->n = n;
+    a->cols = cols;
+    a->ldx = ldx;
+    a->has32 = a->has256 = false;
+}
+
+struct quantising {
+    struct act *a;
+    bool want32, want256;
+};
+
+enum { QUANT_ROWS = 8 };
+
+static void quant_part(void *ctx, uint32_t part, uint32_t worker)
+{
+    (void)worker;
+    const struct quantising *q = ctx;
+    struct act *a = q->a;
+    const uint64_t chunks = ceil_div(a->cols, CHUNK_COLS);
+    const uint32_t end = MIN(a->n, (part + 1) * QUANT_ROWS);
+    for (uint32_t i = part * QUANT_ROWS; i < end; i++) {
+        const float *x = a->x + i * a->ldx;
+        if (q->want32)
+            a->kern->act32(x, a->cols, a->q32 + i * chunks);
+        if (q->want256)
+            a->kern->act256(x, a->cols, a->q256 + i * chunks);
+    }
+}
+
+/* The copies that matrix w asks for and that were not made since act_set. */
+static void want(const struct mat *w, struct quantising *q)
+{
+    if (pack_is_float(w->pack))
+        return;
+    if (pack_is_act256(w->pack))
+        q->want256 |= !q->a->has256;
+    else
+        q->want32 |= !q->a->has32;
+}
+
+static void quantise(struct pool *pool, struct quantising *q)
+{
+    if (!q->want32 && !q->want256)
+        return;
+    pool_run(pool, (uint32_t)ceil_div(q->a->n, QUANT_ROWS), quant_part, q);
+    q->a->has32 |= q->want32;
+    q->a->has256 |= q->want256;
+}
+
+/* What the kernel needs to know of w and a; rows and tokens are still to be set. */
+static struct kern_mul mul_of(const struct mat *w, uint32_t index, const struct act *a)
+{
+    assert(w->cols == a->cols && index < w->n_mats);
+    struct kern_mul k = {.pack = w->pack,
+                         .n_cols = w->cols,
+                         .n_rows = w->rows,
+                         .tile_bytes = w->tile_bytes,
+                         .type = w->type,
+                         .row_bytes = w->row_bytes};
+    if (w->packed)
+        k.tiles = w->packed + index * w->tiles * w->tile_bytes;
+    else
+        k.raw = w->raw + index * w->rows * w->row_bytes;
+    const uint64_t chunks = ceil_div(a->cols, CHUNK_COLS);
+    if (pack_is_float(w->pack)) {
+        k.x = a->x;
+        k.x_stride = a->ldx * sizeof *a->x;
+    } else if (pack_is_act256(w->pack)) {
+        k.x = a->q256;
+        k.x_stride = chunks * sizeof *a->q256;
+    } else {
+        k.x = a->q32;
+        k.x_stride = chunks * sizeof *a->q32;
+    }
+    return k;
+}
+
+/* ---- products ---- */
+
+/* Rows of a part: some microseconds of streaming for one token, some tens of arithmetic for many. */
+static uint64_t part_rows(uint64_t cols, uint32_t n)
+{
+    const uint64_t work = n == 1 ? 128 << 10 : 2 << 20;
+    return round_up(MAX(work / (cols * MIN(n, TOKENS_A_PART)), 1), PANEL_ROWS);
+}
+
+struct product {
+    const struct matmul_job *jobs;
+    const struct act *a;
+    uint32_t first[MAX_JOBS + 1]; /* parts of a token block: job j has [first[j], first[j + 1]) */
+};
+
+static void product_part(void *ctx, uint32_t part, uint32_t worker)
+{
+    (void)worker;
+    const struct product *p = ctx;
+    uint32_t j = 0;
+    const uint32_t per_block = p->first[MAX_JOBS];
+    const uint32_t block = part / per_block, at = part % per_block;
+    while (at >= p->first[j + 1])
+        j++;
+    const struct matmul_job *job = &p->jobs[j];
+    const uint64_t step = part_rows(job->w->cols, p->a->n);
+    struct kern_mul k = mul_of(job->w, 0, p->a);
+    const uint32_t t0 = block * TOKENS_A_PART;
+    k.row_begin = (at - p->first[j]) * step;
+    k.row_end = MIN(k.row_begin + step, job->w->rows);
+    k.x = (const char *)k.x + t0 * k.x_stride;
+    k.n = MIN(p->a->n - t0, (uint32_t)TOKENS_A_PART);
+    k.y = job->y + t0 * job->ldy;
+    k.ldy = job->ldy;
+    job->w->kern->mul(&k);
+}
+
+void matmul_many(struct pool *pool, const struct matmul_job *jobs, uint32_t n_jobs, struct act *a)
+{
+    CHECK(n_jobs <= MAX_JOBS);
+    if (a->n == 0 || n_jobs == 0)
+        return;
+    struct quantising q = {.a = a};
+    struct product p = {.jobs = jobs, .a = a};
+    uint32_t n = 0;
+    for (uint32_t j = 0; j < n_jobs; j++) {
+        want(jobs[j].w, &q);
+        p.first[j] = n;
+        n += (uint32_t)ceil_div(jobs[j].w->rows, part_rows(jobs[j].w->cols, a->n));
+    }
+    for (uint32_t j = n_jobs; j <= MAX_JOBS; j++)
+        p.first[j] = n;
+    quantise(pool, &q);
+    pool_run(pool, n * (uint32_t)ceil_div(a->n, TOKENS_A_PART), product_part, &p);
+}
+
+void matmul(struct pool *pool, const struct mat *w, struct act *a, float *y, uint64_t ldy)
+{
+    const struct matmul_job job = {w, y, ldy};
+    matmul_many(pool, &job, 1, a);
+}
+
+/* ---- experts ---- */
+
+struct experts {
+    const struct mat *w;
+    const struct act *a;
+    const uint32_t *row;
+    float *y;
+    uint64_t ldy;
+    uint32_t n_runs, parts_a_run;
+    uint64_t rows_a_part;
+    struct {
+        uint32_t expert, begin, end; /* pairs [begin, end) */
+    } runs[MAX_MATS];
+};
+
+static void experts_part(void *ctx, uint32_t part, uint32_t worker)
+{
+    (void)worker;
+    const struct experts *e = ctx;
+    const uint32_t run = part / e->parts_a_run, at = part % e->parts_a_run;
+    struct kern_mul k = mul_of(e->w, e->runs[run].expert, e->a);
+    k.row_begin = at * e->rows_a_part;
+    k.row_end = MIN(k.row_begin + e->rows_a_part, e->w->rows);
+    k.rows = e->row + e->runs[run].begin;
+    k.n = e->runs[run].end - e->runs[run].begin;
+    k.y = e->y + e->runs[run].begin * e->ldy;
+    k.ldy = e->ldy;
+    e->w->kern->mul(&k);
+}
+
+void matmul_experts(struct pool *pool, const struct mat *w, struct act *a, const uint32_t *expert,
+                    const uint32_t *row, uint32_t n_pairs, float *y, uint64_t ldy)
+{
+    if (n_pairs == 0)
+        return;
+    struct quantising q = {.a = a};
+    want(w, &q);
+    quantise(pool, &q);
+    struct experts e; /* not zeroed: runs is large */
+    e.w = w;
+    e.a = a;
+    e.row = row;
+    e.y = y;
+    e.ldy = ldy;
+    e.n_runs = 0;
+    for (uint32_t i = 0; i < n_pairs; i++) {
+        assert(expert[i] < w->n_mats && row[i] < a->n && (i == 0 || expert[i - 1] <= expert[i]));
+        if (i == 0 || expert[i] != expert[i - 1]) {
+            e.runs[e.n_runs].expert = expert[i];
+            e.runs[e.n_runs++].begin = i;
+        }
+        e.runs[e.n_runs - 1].end = i + 1;
+    }
+    e.rows_a_part = part_rows(w->cols, (uint32_t)ceil_div(n_pairs, e.n_runs));
+    e.parts_a_run = (uint32_t)ceil_div(w->rows, e.rows_a_part);
+    pool_run(pool, e.n_runs * e.parts_a_run, experts_part, &e);
+}
