@@ -1,0 +1,160 @@
+#include "nn/delta.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "kern/kern.h"
+
+/* Tokens taken together: their q, k, v and a tile of S stay in L1. */
+enum { BLOCK = 16 };
+
+struct scratch {          /* of one worker */
+    float *q, *k, *v, *o; /* [BLOCK][dim] */
+    float alpha[BLOCK], b[BLOCK], decay[BLOCK], beta[BLOCK];
+};
+
+struct delta {
+    const struct kern *k;
+    struct pool *pool;
+    struct delta_shape s;
+    uint32_t channels;
+    struct scratch *workers;
+    float *worker_mem;
+};
+
+struct layer_run {
+    const struct delta *d;
+    const struct delta_layer *l;
+    struct rec *rec;
+    const struct stretch *runs;
+    const float *u, *z, *alpha, *beta;
+    float *y;
+};
+
+enum rc delta_new(const struct kern *k, struct pool *pool, const struct delta_shape *s,
+                  struct delta **out, struct err *err)
+{
+    assert(s->n_v_heads % s->n_k_heads == 0 && s->dim % SEQ_STATE_STEP == 0);
+    assert(s->dim <= SEQ_MAX_DIM && s->n_taps >= 2 && s->n_taps <= SEQ_MAX_TAPS);
+    const uint32_t n = pool_n_threads(pool);
+    const size_t block = (size_t)BLOCK * s->dim;
+    struct delta *d = mem_zalloc(sizeof *d);
+    *d = (struct delta){.k = k, .pool = pool, .s = *s};
+    d->channels = (2 * s->n_k_heads + s->n_v_heads) * s->dim;
+    d->workers = mem_try_array(n, sizeof *d->workers);
+    d->worker_mem = mem_try_aligned(64, n * 4 * block * sizeof(float));
+    if (!d->workers || !d->worker_mem) {
+        delta_free(d);
+        return err_set(err, RC_NOMEM, "no memory for the delta rule");
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        float *p = d->worker_mem + i * 4 * block;
+        d->workers[i].q = p;
+        d->workers[i].k = p + block;
+        d->workers[i].v = p + 2 * block;
+        d->workers[i].o = p + 3 * block;
+    }
+    *out = d;
+    return RC_OK;
+}
+
+void delta_free(struct delta *d)
+{
+    if (!d)
+        return;
+    mem_free(d->workers);
+    mem_free(d->worker_mem);
+    mem_free(d);
+}
+
+/* Row i - (n_taps - 1) .. of a run's raw projections, counted from its first token: negative ones are in
+ * the conv state. */
+static const float *raw_row(const struct layer_run *x, const struct stretch *run,
+                            const float *state, int64_t i)
+{
+    const uint64_t C = x->d->channels, back = x->d->s.n_taps - 1;
+    return i < 0 ? state + (uint64_t)(i + (int64_t)back) * C : x->u + (run->row + (uint64_t)i) * C;
+}
+
+/* Channels [c, c + dim) of token i after the convolution. */
+static void convolve(const struct layer_run *x, const struct stretch *run, const float *state,
+                     uint32_t i, uint32_t c, float *y)
+{
+    const uint32_t taps = x->d->s.n_taps;
+    const float *rows[SEQ_MAX_TAPS];
+    for (uint32_t j = 0; j < taps; j++)
+        rows[j] = raw_row(x, run, state, (int64_t)i + j - (taps - 1)) + c;
+    x->d->k->seq.conv_silu(rows, taps, x->l->conv + c, x->d->channels, x->d->s.dim, y);
+}
+
+/* Tokens [i0, i0 + n) of a run through value head h; q and k are in the worker's scratch. */
+static void value_head(const struct layer_run *x, const struct stretch *run, const float *state,
+                       uint32_t h, uint32_t i0, uint32_t n, struct scratch *w)
+{
+    const struct delta_shape *s = &x->d->s;
+    const struct kern_seq *seq = &x->d->k->seq;
+    const uint32_t H = s->n_v_heads, D = s->dim;
+    for (uint32_t i = 0; i < n; i++) {
+        const size_t at = (size_t)(run->row + i0 + i) * H + h;
+        w->alpha[i] = x->alpha[at];
+        w->b[i] = x->beta[at];
+        convolve(x, run, state, i0 + i, (2 * s->n_k_heads + h) * D, w->v + (size_t)i * D);
+    }
+    seq->gates(w->alpha, w->b, x->l->dt[h], x->l->a[h], n, w->decay, w->beta);
+    seq->delta(rec_s(x->rec, run->rec, x->l->index) + (size_t)h * D * D, D, w->q, w->k, w->v,
+               w->decay, w->beta, n, w->o);
+    for (uint32_t i = 0; i < n; i++) {
+        float *o = w->o + (size_t)i * D;
+        const size_t at = ((size_t)(run->row + i0 + i) * H + h) * D;
+        seq->norm(o, NULL, x->l->norm, s->eps, D, o);
+        seq->silu_mul(x->z + at, o, D, x->y + at);
+    }
+}
+
+/* The last n_taps - 1 raw rows of channels [c, c + dim) become the conv state. */
+static void move_conv_state(const struct layer_run *x, const struct stretch *run, float *state,
+                            uint32_t c)
+{
+    const uint32_t back = x->d->s.n_taps - 1;
+    for (uint32_t j = 0; j < back; j++) /* reads at or above what it writes */
+        memmove(state + (size_t)j * x->d->channels + c,
+                raw_row(x, run, state, (int64_t)run->n - back + j) + c,
+                x->d->s.dim * sizeof(float));
+}
+
+/* One run through one key head and its value heads: nobody else reads these channels or states. */
+static void run_head(void *ctx, uint32_t part, uint32_t worker)
+{
+    const struct layer_run *x = ctx;
+    const struct delta_shape *s = &x->d->s;
+    const struct kern_seq *seq = &x->d->k->seq;
+    struct scratch *w = &x->d->workers[worker];
+    const struct stretch *run = &x->runs[part / s->n_k_heads];
+    const uint32_t K = s->n_k_heads, D = s->dim, j = part % K;
+    float *state = rec_conv(x->rec, run->rec, x->l->index);
+    for (uint32_t i0 = 0; i0 < run->n; i0 += BLOCK) {
+        const uint32_t n = MIN(run->n - i0, BLOCK);
+        for (uint32_t i = 0; i < n; i++) {
+            float *q = w->q + (size_t)i * D, *k = w->k + (size_t)i * D;
+            convolve(x, run, state, i0 + i, j * D, q);
+            seq->l2norm(q, s->eps, 1.0f / sqrtf((float)D), D, q);
+            convolve(x, run, state, i0 + i, (K + j) * D, k);
+            seq->l2norm(k, s->eps, 1, D, k);
+        }
+        for (uint32_t h = j; h < s->n_v_heads; h += K)
+            value_head(x, run, state, h, i0, n, w);
+    }
+    move_conv_state(x, run, state, j * D);
+    move_conv_state(x, run, state, (K + j) * D);
+    for (uint32_t h = j; h < s->n_v_heads; h += K)
+        move_conv_state(x, run, state, (2 * K + h) * D);
+}
+
+void delta_forward(struct delta *d, const struct delta_layer *l, struct rec *rec,
+                   const struct stretch *runs, uint32_t n_runs, const float *u, const float *z,
+                   const float *alpha, const float *beta, float *y)
+{
+    struct layer_run x = {d, l, rec, runs, u, z, alpha, beta, y};
+    pool_run(d->pool, n_runs * d->s.n_k_heads, run_head, &x);
+}
