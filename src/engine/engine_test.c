@@ -192,6 +192,32 @@ static struct answer reference(const struct job_desc *d)
     return a;
 }
 
+/* Until no request has a place (a cancelled one keeps it to the end of the step). */
+static void wait_idle(struct engine *e)
+{
+    uint32_t n_busy;
+    do {
+        struct engine_view v;
+        must(engine_view(e, false, &v, NULL), NULL);
+        n_busy = v.n_queued;
+        for (uint32_t i = 0; i < v.n_slots; i++)
+            n_busy += v.slots[i].job != 0;
+        engine_view_release(&v);
+    } while (n_busy);
+}
+
+/* Until the job has said its first token. */
+static void wait_token(struct job *j)
+{
+    bool said = false;
+    while (!said) {
+        struct piece *p = job_next(j, UINT64_MAX);
+        assert_non_null(p);
+        said = p->n_tokens > 0;
+        piece_free(p);
+    }
+}
+
 static uint32_t reused(struct engine *e, const struct job_desc *d)
 {
     struct answer a = ask(e, d);
@@ -260,18 +286,19 @@ static void an_answer_is_the_same_cold_warm_among_others_and_after_a_cancel(void
 static void a_second_turn_continues_where_the_answer_ended(void **state)
 {
     (void)state;
-    token prompt[N_LONG + N_ANSWER + 50];
+    enum { N_SAID = 40 }; /* fewer would not be worth a state of their own */
+    token prompt[N_LONG + N_SAID + 50];
     random_tokens(prompt, COUNT_OF(prompt), 2);
     struct engine *e = start_hold(64);
-    const struct job_desc d = greedy(prompt, N_LONG, N_ANSWER);
+    const struct job_desc d = greedy(prompt, N_LONG, N_SAID);
     struct answer a = ask(e, &d);
-    memcpy(prompt + N_LONG, a.tokens.v, N_ANSWER * sizeof *prompt);
+    memcpy(prompt + N_LONG, a.tokens.v, N_SAID * sizeof *prompt);
     const struct job_desc next = greedy(prompt, COUNT_OF(prompt), N_ANSWER);
     struct answer want = reference(&next);
     struct answer b = ask(e, &next);
     assert_same(&want, &b);
     /* all but the last sampled token, which was never evaluated, and which the answer's end is */
-    assert_int_equal(b.t.n_reused, N_LONG + N_ANSWER - 1);
+    assert_int_equal(b.t.n_reused, N_LONG + N_SAID - 1);
     assert_int_equal(b.plan.restore_kind, CUT_GEN_END);
     engine_stop(e, 0);
     answer_release(&a);
@@ -342,6 +369,7 @@ static void a_prefix_that_several_need_at_once_is_evaluated_once(void **state)
         for (uint32_t i = 0; i < 3; i++) {
             const struct job_desc d = greedy(prompt[i] + 250, 1, -1);
             blocker[i] = submit(e, &d);
+            wait_token(blocker[i]);
         }
         for (uint32_t i = 0; i < 3; i++) {
             const struct job_desc d = greedy(prompt[i], N_LONG, N_ANSWER);
@@ -411,8 +439,8 @@ static void cancelled_at_any_step_a_request_leaves_its_finished_part(void **stat
         engine_view_release(&v);
         struct answer again = ask(e, &d);
         assert_same(&want, &again);
-        if (n_done >= 64)
-            assert_true(again.t.n_reused + 1 >= MIN(n_done, N_LONG));
+        if (n_done < N_LONG) /* but for what is too little to keep */
+            assert_true(again.t.n_reused + 32 > n_done);
         answer_release(&again);
         engine_check(e);
         engine_stop(e, 0);
@@ -623,14 +651,14 @@ static void a_stop_string_ends_the_text_and_is_not_in_it(void **state)
         const size_t len = 1 + at % 6;
         memcpy(word, want.text.p + at, len);
         word[len] = 0;
-        if (!utf8_valid(word, len))
+        if (!utf8_valid(word, len) || memchr(word, 0, len))
             continue;
         const char *const words[] = {"", "not in it at all", word};
         d.stop = words;
         d.n_stop = COUNT_OF(words);
         struct job *j = submit(e, &d);
         struct answer a = read_all(j);
-        const char *first = strstr(want.text.p, word);
+        const char *first = memmem(want.text.p, want.text.n, word, len);
         assert_int_equal(a.stop, STOP_WORD);
         assert_string_equal(a.stop_word, word);
         assert_int_equal(a.text.n, first - want.text.p);
@@ -700,13 +728,13 @@ static void nothing_to_predict_still_puts_the_prompt_into_the_cache(void **state
     token prompt[200];
     random_tokens(prompt, 200, 63);
     struct engine *e = start_hold(8);
-    const struct job_desc warm = greedy(prompt, 150, 0), d = greedy(prompt, 200, 4);
+    const struct job_desc warm = greedy(prompt, 170, 0), d = greedy(prompt, 200, 4);
     struct answer a = ask(e, &warm);
     assert_int_equal(a.stop, STOP_LIMIT);
-    assert_int_equal(a.t.n_evaluated, 150);
+    assert_int_equal(a.t.n_evaluated, 170);
     assert_int_equal(a.tokens.n, 0);
     answer_release(&a);
-    assert_int_equal(reused(e, &d), 150);
+    assert_int_equal(reused(e, &d), 170);
     engine_stop(e, 0);
 }
 
@@ -765,10 +793,10 @@ static void one_line_and_events_for_every_request_and_no_text_in_them(void **sta
     const struct logger lg = {.level = LOG_INFO, .out = out};
     struct engine *e = start((struct engine_opts){
         .n_ctx = 2048, .cache_ram_bytes = 8 * MIB, .lg = &lg, .events = events});
-    token prompt[120];
-    random_tokens(prompt, 120, 65);
-    const struct job_desc d = greedy(prompt, 120, 5);
-    struct answer a = ask(e, &d), b = ask(e, &d);
+    token prompt[160];
+    random_tokens(prompt, 160, 65);
+    const struct job_desc da = greedy(prompt, 120, 5), db = greedy(prompt, 160, 5);
+    struct answer a = ask(e, &da), b = ask(e, &db);
     engine_stop(e, 0);
     event_log_close(events);
 
@@ -780,7 +808,7 @@ static void one_line_and_events_for_every_request_and_no_text_in_them(void **sta
     assert_non_null(strstr(line, "stop limit\n"));
     assert_non_null(fgets(line, sizeof line, out));
     char want[64];
-    snprintf(want, sizeof want, "request 2: prompt 120, reused %u (", b.t.n_reused);
+    snprintf(want, sizeof want, "request 2: prompt 160, reused %u (prompt, RAM)", b.t.n_reused);
     assert_non_null(strstr(line, want));
     assert_null(fgets(line, sizeof line, out));
     fclose(out);
@@ -801,6 +829,7 @@ static void one_line_and_events_for_every_request_and_no_text_in_them(void **sta
         json_decref(o);
     }
     fclose(f);
+    assert_int_equal(b.t.n_reused, 120);
     assert_int_equal(n_lookup, 2);
     assert_int_equal(n_turn, 2);
     assert_int_equal(n_restore, 1);
@@ -818,14 +847,7 @@ static void a_view_shows_slots_counters_and_entries_and_an_entry_can_be_dropped(
     const struct job_desc d = greedy(prompt, 100, 6), endless = greedy(prompt, 90, -1);
     reused(e, &d);
     struct job *j = submit(e, &endless);
-    struct piece *p;
-    do { /* until it generates */
-        p = job_next(j, UINT64_MAX);
-        const bool ready = p->n_tokens > 0;
-        piece_free(p);
-        if (ready)
-            break;
-    } while (true);
+    wait_token(j);
     struct engine_view v;
     must(engine_view(e, true, &v, NULL), NULL);
     assert_int_equal(v.n_slots, 4);
@@ -841,6 +863,7 @@ static void a_view_shows_slots_counters_and_entries_and_an_entry_can_be_dropped(
     assert_true(v.kv_bytes > 0 && v.snap_bytes > 0);
     engine_view_release(&v);
     job_free(j);
+    wait_idle(e);
     must(engine_view(e, true, &v, NULL), NULL);
     for (uint32_t i = 0; i < v.n_entries; i++) {
         assert_true(engine_drop(e, v.entries[i].id));
