@@ -7,6 +7,11 @@
 
 #include "base/str.h"
 
+static const struct opt *opt_at(const struct opts *o, size_t i)
+{
+    return i < o->n ? &o->table[i] : i - o->n < o->n_more ? &o->more[i - o->n] : NULL;
+}
+
 /* ---- names ---- */
 
 /* Walks opt.names: false at the end.  *name is without the '!'. */
@@ -38,13 +43,14 @@ static bool same_name(struct str name, struct str word)
 
 static const struct opt *find(const struct opts *o, struct str word, bool *negative)
 {
-    for (size_t i = 0; i < o->n; i++) {
-        const char *at = o->table[i].names;
-        if (o->table[i].kind == OPT_GROUP)
+    const struct opt *p;
+    for (size_t i = 0; (p = opt_at(o, i)); i++) {
+        const char *at = p->names;
+        if (p->kind == OPT_GROUP)
             continue;
         for (struct str name; next_name(&at, &name, negative);)
             if (same_name(name, word))
-                return &o->table[i];
+                return p;
     }
     return NULL;
 }
@@ -99,10 +105,11 @@ const char *opts_nearest(const char *word, const char *const *names, size_t n)
 static struct str nearest_option(const struct opts *o, struct str word)
 {
     struct nearest near = {.word = word, .at = UINT32_MAX};
-    for (size_t i = 0; i < o->n; i++) {
-        const char *at = o->table[i].names;
+    const struct opt *p;
+    for (size_t i = 0; (p = opt_at(o, i)); i++) {
+        const char *at = p->names;
         bool negative;
-        if (o->table[i].kind == OPT_GROUP)
+        if (p->kind == OPT_GROUP)
             continue;
         for (struct str name; next_name(&at, &name, &negative);)
             nearest_try(&near, name);
@@ -199,8 +206,8 @@ static bool truth(const char *value, bool *out)
 
 static bool from_environment(const struct opts *o, FILE *out)
 {
-    for (size_t i = 0; i < o->n; i++) {
-        const struct opt *p = &o->table[i];
+    const struct opt *p;
+    for (size_t i = 0; (p = opt_at(o, i)); i++) {
         const char *value = p->env && p->to ? getenv(p->env) : NULL;
         if (!value || !*value)
             continue;
@@ -228,8 +235,8 @@ static void print_help(const struct opts *o)
     printf("usage: holdfast %s [options]%s%s\n\n%s\n", o->command, o->operands_help ? " " : "",
            o->operands_help ? o->operands_help : "", o->intro);
     bool heading = false;
-    for (size_t i = 0; i < o->n; i++) {
-        const struct opt *p = &o->table[i];
+    const struct opt *p;
+    for (size_t i = 0; (p = opt_at(o, i)); i++) {
         if (p->kind == OPT_GROUP) {
             printf("\n%s:\n", p->help);
             heading = true;

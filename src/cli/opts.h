@@ -65,6 +65,8 @@ struct opts {
     const char *intro;         /* a sentence or two under the usage line */
     const struct opt *table;
     size_t n;
+    const struct opt *more; /* further rows; may be NULL */
+    size_t n_more;
     const char **operands; /* [max_operands]: the words that are no options */
     size_t min_operands, max_operands;
     size_t *n_operands; /* how many came; may be NULL */

@@ -1,0 +1,175 @@
+#include "cli/host.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+
+struct host {
+    struct host_opts o;
+    struct server *server;
+    struct event_log *events;
+    struct gguf *gguf;
+    struct vocab *vocab;
+    struct pool *pool;
+    struct model *model;
+    struct engine *engine;
+};
+
+/* MemAvailable, in bytes; 0 when /proc does not say. */
+static uint64_t memory_available(void)
+{
+    char line[128];
+    uint64_t kib = 0;
+    FILE *f = fopen("/proc/meminfo", "r");
+    while (f && fgets(line, sizeof line, f))
+        if (sscanf(line, "MemAvailable: %" SCNu64, &kib) == 1)
+            break;
+    if (f)
+        fclose(f);
+    return kib * KIB;
+}
+
+static uint64_t cache_bytes(const struct host_opts *o)
+{
+    if (o->cache_ram_mib == -1)
+        return UINT64_C(1) << 50; /* more than any machine has, and far from overflowing sums */
+    if (o->cache_ram_mib != HOST_CACHE_AUTO)
+        return (uint64_t)o->cache_ram_mib * MIB;
+    const uint64_t free_bytes = memory_available();
+    return free_bytes ? MIN(8 * GIB, free_bytes / 2) : 8 * GIB;
+}
+
+static const char *file_name(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    return slash ? slash + 1 : path;
+}
+
+static enum rc load(struct host *h, struct err *err)
+{
+    const struct host_opts *o = &h->o;
+    enum rc rc = RC_OK;
+    if (o->events_path)
+        rc = event_log_open(o->events_path, &h->events, err);
+    if (!rc)
+        rc = gguf_open(o->model_path, &h->gguf, err);
+    if (!rc)
+        rc = vocab_open(h->gguf, &h->vocab, err);
+    const struct pool_opts po = {.n_threads = o->n_threads};
+    if (!rc)
+        rc = pool_new(&po, &h->pool, err);
+    const struct model_opts mo = {.pool = h->pool,
+                                  .lg = o->lg,
+                                  .isa = o->isa,
+                                  .kv_type = o->kv_type,
+                                  .max_batch = o->n_ubatch,
+                                  .no_repack = o->no_repack,
+                                  .mlock = o->mlock};
+    if (!rc)
+        rc = model_open(h->gguf, &mo, &h->model, err);
+    return rc;
+}
+
+static void say_what_is_served(const struct host *h, uint64_t ram_bytes, double seconds)
+{
+    const struct model_info *info = model_info(h->model);
+    char weights[16], snap[16], token_kv[16], ram[16];
+    str_from_bytes(info->weight_bytes, weights);
+    str_from_bytes(shape_snap_bytes(&info->shape), snap);
+    str_from_bytes(shape_token_bytes(&info->shape), token_kv);
+    str_from_bytes(ram_bytes, ram);
+    log_info(h->o.lg,
+             "model %s: %s, %u layers (%u attention, %u delta net), %.2f G parameters, %s; "
+             "loaded in %.1f s",
+             file_name(h->o.model_path), info->arch, info->n_layer, info->shape.n_attn,
+             info->shape.n_delta, (double)info->n_params * 1e-9, weights, seconds);
+    log_info(h->o.lg, "%u threads, kernels %s; context %u a request, %u at once",
+             pool_n_threads(h->pool), info->isa, engine_n_ctx(h->engine), h->o.n_parallel);
+    log_info(h->o.lg, "cache %s, %s: a snapshot is %s, a token of KV %s", h->o.cache_policy, ram,
+             snap, token_kv);
+}
+
+static enum rc start_engine(struct host *h, uint64_t ram_bytes, struct err *err)
+{
+    const struct engine_opts eo = {.model = h->model,
+                                   .vocab = h->vocab,
+                                   .lg = h->o.lg,
+                                   .events = h->events,
+                                   .n_ctx = h->o.n_ctx,
+                                   .n_parallel = h->o.n_parallel,
+                                   .n_batch = h->o.n_batch ? h->o.n_batch : 2048,
+                                   .cache_ram_bytes = ram_bytes,
+                                   .cache_step = h->o.cache_step,
+                                   .cache_policy = h->o.cache_policy};
+    return engine_start(&eo, &h->engine, err);
+}
+
+static void serve(struct host *h)
+{
+    const struct model_info *info = model_info(h->model);
+    const struct served served = {.engine = h->engine,
+                                  .vocab = h->vocab,
+                                  .alias = h->o.alias ? h->o.alias : file_name(h->o.model_path),
+                                  .path = h->o.model_path,
+                                  .arch = info->arch,
+                                  .cache_policy = h->o.cache_policy,
+                                  .n_parallel = h->o.n_parallel,
+                                  .n_vocab = info->n_vocab,
+                                  .n_embd = info->n_embd,
+                                  .n_ctx_train = info->n_ctx_train,
+                                  .n_params = info->n_params,
+                                  .weight_bytes = info->weight_bytes};
+    server_ready(h->server, &served);
+}
+
+enum rc host_open(const struct host_opts *o, struct host **out, struct err *err)
+{
+    struct host *h = mem_zalloc(sizeof *h);
+    const uint64_t begun = clock_mono_ns();
+    h->o = *o;
+    h->o.n_parallel = o->n_parallel ? o->n_parallel : 4;
+    h->o.cache_policy = o->cache_policy ? o->cache_policy : "hold";
+    enum rc rc = server_start(&o->server, &h->server, err);
+    if (!rc)
+        rc = load(h, err);
+    uint64_t ram_bytes = 0;
+    if (!rc) {
+        ram_bytes = cache_bytes(o);
+        rc = start_engine(h, ram_bytes, err);
+    }
+    if (rc) {
+        host_close(h, 0);
+        return rc;
+    }
+    say_what_is_served(h, ram_bytes, (double)(clock_mono_ns() - begun) * 1e-9);
+    serve(h);
+    *out = h;
+    return RC_OK;
+}
+
+uint16_t host_port(const struct host *h)
+{
+    return server_port(h->server);
+}
+
+const struct model_info *host_model(const struct host *h)
+{
+    return model_info(h->model);
+}
+
+void host_close(struct host *h, uint64_t drain_ns)
+{
+    if (!h)
+        return;
+    server_stop(h->server, drain_ns);
+    engine_stop(h->engine, 0);
+    model_close(h->model);
+    pool_free(h->pool);
+    vocab_close(h->vocab);
+    gguf_close(h->gguf);
+    event_log_close(h->events);
+    mem_free(h);
+}
