@@ -45,14 +45,14 @@ struct cache_ops {
 };
 
 struct cache_opts {
-    const char *policy;      /* "hold" (NULL), "none", ... */
-    uint64_t ram_bytes;      /* 0 = keep nothing */
-    uint64_t snap_bytes;     /* of one snapshot */
-    uint64_t token_bytes;    /* KV of one token */
-    uint32_t page_tokens;    /* KV granularity for accounting; 0 = 1 (exact tokens: the simulator) */
-    uint32_t step;           /* grid of CUT_GRID; 0 = none */
-    uint64_t tree_bytes;     /* cap of the token tree and ghosts; 0 = 256 MiB */
-    bool charge_tree;        /* the tree's bytes count against ram_bytes (the tree then takes at most a
+    const char *policy;   /* "hold" (NULL), "none", ... */
+    uint64_t ram_bytes;   /* 0 = keep nothing */
+    uint64_t snap_bytes;  /* of one snapshot */
+    uint64_t token_bytes; /* KV of one token */
+    uint32_t page_tokens; /* KV granularity for accounting; 0 = 1 (exact tokens: the simulator) */
+    uint32_t step;        /* grid of CUT_GRID; 0 = none */
+    uint64_t tree_bytes;  /* cap of the token tree and ghosts; 0 = 256 MiB */
+    bool charge_tree;     /* the tree's bytes count against ram_bytes (the tree then takes at most a
                               * sixteenth of it) */
     struct cache_ops ops;
 };
@@ -72,8 +72,8 @@ struct plan_req {
     uint32_t n;          /* >= 1 */
     const struct cache_hint *hints;
     uint32_t n_hints;
-    bool no_reuse; /* cache_prompt: false */
-    bool may_wait; /* see plan.wait_ticket */
+    bool no_reuse;   /* cache_prompt: false */
+    bool may_wait;   /* see plan.wait_ticket */
     uint64_t family; /* prompt_cache_key, API key, alias: requests with another one share no habits
                       * (they still share entries); 0 = none */
 };
@@ -85,12 +85,12 @@ struct cut {
 enum { PLAN_MAX_CUTS = 64 };
 
 struct plan {
-    uint64_t ticket;   /* names the request inside the cache */
-    snap_id restore;   /* 0: start from the empty state */
+    uint64_t ticket; /* names the request inside the cache */
+    snap_id restore; /* 0: start from the empty state */
     enum cut_kind restore_kind;
-    uint32_t start;    /* first position to prefill; what lies before it is restored; start < n */
-    uint32_t lcp;      /* longest common prefix with anything walked before (KV or not) */
-    uint32_t n_cuts;   /* ascending, all > start and <= n */
+    uint32_t start;  /* first position to prefill; what lies before it is restored; start < n */
+    uint32_t lcp;    /* longest common prefix with anything walked before (KV or not) */
+    uint32_t n_cuts; /* ascending, all > start and <= n */
     struct cut cuts[PLAN_MAX_CUTS];
     /* why lcp - start tokens are evaluated again; the five add up to it */
     uint32_t lost_placement, lost_rejected, lost_evicted, lost_minimum, lost_last;
@@ -130,7 +130,8 @@ snap_id cache_nearest(const struct cache *c, const token *seq, uint32_t n, uint3
 
 /* The request ends; seq[0 .. n) is all that was evaluated (prompt, or the finished part of it, and
  * what was generated).  Remembers the path and unpins. */
-void plan_done(struct cache *c, const struct plan *p, const token *seq, uint32_t n, uint64_t now_ns);
+void plan_done(struct cache *c, const struct plan *p, const token *seq, uint32_t n,
+               uint64_t now_ns);
 
 /* Why the last cache_offer() returned 0. */
 enum reject {
@@ -170,7 +171,7 @@ struct cache_entry {
     uint64_t bytes; /* freed if it alone went */
     uint64_t used_ns, made_ns;
     uint32_t hits, pins;
-    double value; /* the policy's density; larger stays longer */
+    double value;  /* the policy's density; larger stays longer */
     snap_id above; /* nearest shallower entry on its path, or 0 */
     bool user_pin;
 };

@@ -1,0 +1,61 @@
+/* hazard.h - how likely is a hit in the next request?  Learned from every entry, live or ghost.
+ *
+ * An entry's situation is (kind, hits so far, tip or not, age in requests); in each situation entries spend
+ * time (exposure, one per entry and request) and now and then are hit.  Counts are kept over all traffic and
+ * per family, and shrunk towards one another:
+ *
+ *     g = (hits[s] + 100 prior[s]) / (exposure[s] + 100)            over all traffic
+ *     h = (hits[f,s] + 20 g) / (exposure[f,s] + 20)                 in family f
+ *
+ * so that a family seen once has the habits of all, and one seen often its own.
+ */
+#ifndef HOLDFAST_CACHE_HAZARD_H
+#define HOLDFAST_CACHE_HAZARD_H
+
+#include "cache/cache.h"
+
+enum {
+    HAZARD_AGES = 7, /* age 1..3, 4..15, .. 1024..4095, older */
+    HAZARD_HITS = 3, /* 0, 1, more */
+    HAZARD_SITUATIONS = CUT_N_KINDS * HAZARD_HITS * 2 * HAZARD_AGES,
+    HAZARD_MAX_CELLS = 1 << 16 /* families' cells; the longest unused go first */
+};
+
+struct hazard_cell {
+    uint64_t family;
+    double hits, exposure;
+    double rate;      /* as of epoch */
+    uint32_t epoch;   /* request for which rate was computed */
+    uint32_t touched; /* request that last booked here */
+    uint32_t refs;    /* live entries in this situation */
+    uint32_t situation;
+};
+
+struct hazard {
+    struct hazard_cell *cells; /* [situation] all traffic, after those the families' */
+    size_t cells_cap;
+    uint32_t used, free, n_family;
+    uint32_t *index; /* (family, situation) -> cell */
+    uint32_t index_cap;
+};
+
+NODISCARD bool hazard_init(struct hazard *z);
+void hazard_release(struct hazard *z);
+uint64_t hazard_bytes(const struct hazard *z);
+
+/* Index of the age bucket, age in requests. */
+uint32_t hazard_age(uint32_t age);
+uint32_t hazard_situation(enum cut_kind kind, uint32_t hits, bool tip, uint32_t age);
+
+/* A reference to the cell of family (0 = none) in a situation; when memory is out, all traffic's. */
+uint32_t hazard_ref(struct hazard *z, uint64_t family, uint32_t situation, uint32_t now);
+void hazard_unref(struct hazard *z, uint32_t cell);
+/* h of the cell, the same throughout one request (now). */
+double hazard_rate(struct hazard *z, uint32_t cell, uint32_t now);
+/* h without a cell, as the counts are. */
+double hazard_of(const struct hazard *z, uint64_t family, uint32_t situation);
+/* Adds to the counts of all traffic and of the family. */
+void hazard_book(struct hazard *z, uint64_t family, uint32_t situation, double hits,
+                 double exposure, uint32_t now);
+
+#endif

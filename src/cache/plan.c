@@ -1,0 +1,219 @@
+/* plan.c - one request: what to reuse, where to cut, what was lost and why; and its end. */
+#include "cache/cache_int.h"
+
+#include <string.h>
+
+#include "base/mem.h"
+
+struct active *cache_find_active(struct cache *c, uint64_t ticket)
+{
+    for (uint32_t i = 0; i < c->n_active; i++)
+        if (c->active[i].ticket == ticket)
+            return &c->active[i];
+    return NULL;
+}
+
+static enum rc check_hints(const struct plan_req *r, struct err *err)
+{
+    for (uint32_t i = 0; i < r->n_hints; i++)
+        if (r->hints[i].pos > r->n || (i && r->hints[i].pos < r->hints[i - 1].pos))
+            return err_set(err, RC_ARG,
+                           "message boundary %" PRIu32 " at token %" PRIu32
+                           " is out of order or beyond the prompt's %" PRIu32,
+                           i, r->hints[i].pos, r->n);
+    return RC_OK;
+}
+
+static snap_id deepest(const struct cache *c, uint32_t list, uint32_t limit, bool live)
+{
+    for (snap_id id = list; id; id = entry_at(c, id)->next)
+        if (entry_at(c, id)->pos <= limit && (!live || entry_at(c, id)->state == ENTRY_LIVE))
+            return id;
+    return 0;
+}
+
+/* c->path has been walked. */
+static struct lookup look_up(const struct cache *c, const struct plan_req *r)
+{
+    struct lookup l = {.path = &c->path, .lcp = c->path.len, .limit = MIN(c->path.len, r->n - 1)};
+    for (uint32_t i = c->path.n; i-- > 0 && !(l.live && l.ghost);) {
+        const struct radix_node *x = radix_at(&c->tree, c->path.nodes[i]);
+        if (!l.live && !r->no_reuse)
+            l.live = deepest(c, x->live, l.limit, true);
+        if (!l.ghost)
+            l.ghost = deepest(c, x->ghost, l.limit, false);
+    }
+    l.start = l.live ? entry_at(c, l.live)->pos : 0;
+    return l;
+}
+
+/* The running request that is about to compute most of what this one lacks. */
+static struct active *worth_waiting_for(struct cache *c, const struct plan_req *r, uint32_t start,
+                                        uint32_t *pos)
+{
+    struct active *best = NULL;
+    *pos = start + MIN_WAIT - 1;
+    for (uint32_t i = 0; i < c->n_active; i++) {
+        struct active *a = &c->active[i];
+        if (!a->prompt || a->n_promised == COUNT_OF(a->promised))
+            continue;
+        const uint32_t same = MIN(radix_mismatch(a->prompt, r->prompt, MIN(a->n, r->n)), r->n - 1);
+        if (same > *pos && same > a->progress) {
+            *pos = same;
+            best = a;
+        }
+    }
+    return best;
+}
+
+static void promise(struct active *a, uint32_t pos)
+{
+    for (uint32_t i = 0; i < a->n_promised; i++)
+        if (a->promised[i] == pos)
+            return;
+    a->promised[a->n_promised++] = pos;
+}
+
+/* Splits lcp - start into causes, from the deep end: what an entry at the last token would have given but for the
+ * rule that one token is evaluated; what the deepest ghost would have; the rest. */
+static void attribute(const struct cache *c, const struct plan_req *r, const struct lookup *l,
+                      struct plan *plan)
+{
+    if (l->lcp == r->n) {
+        const snap_id id = entry_find(c, r->n);
+        plan->lost_last = id && entry_at(c, id)->state == ENTRY_LIVE ? r->n - l->start : 1;
+        if (plan->lost_last > 1)
+            return;
+    }
+    uint32_t top = l->start;
+    const struct entry *g = l->ghost ? entry_at(c, l->ghost) : NULL;
+    if (g && g->pos > l->start) {
+        const uint32_t lost = g->pos - l->start;
+        top = g->pos;
+        if (g->why == GHOST_EVICTED) {
+            plan->lost_evicted = lost;
+            plan->evicted_ns = g->gone_ns;
+        } else if (g->why == GHOST_SMALL) {
+            plan->lost_minimum = lost;
+        } else {
+            plan->lost_rejected = lost;
+        }
+    }
+    if (l->limit - top < MIN_TOKENS)
+        plan->lost_minimum += l->limit - top;
+    else
+        plan->lost_placement = l->limit - top;
+}
+
+static void book_plan(struct cache *c, const struct plan_req *r, const struct plan *p)
+{
+    struct cache_stats *s = &c->stats;
+    s->requests++;
+    s->prompt_tokens += r->n;
+    s->reused_tokens += p->start;
+    s->lcp_tokens += p->lcp;
+    s->lost_placement += p->lost_placement;
+    s->lost_rejected += p->lost_rejected;
+    s->lost_evicted += p->lost_evicted;
+    s->lost_minimum += p->lost_minimum;
+    s->lost_last += p->lost_last;
+}
+
+enum rc plan_make(struct cache *c, const struct plan_req *r, uint64_t now_ns, struct plan *plan,
+                  struct err *err)
+{
+    *plan = (struct plan){0};
+    if (!r->n)
+        return err_set(err, RC_ARG, "the prompt has no tokens");
+    const enum rc rc = check_hints(r, err);
+    if (rc)
+        return rc;
+    uint32_t len;
+    if (!radix_walk(&c->tree, r->prompt, r->n, &c->path, &len) ||
+        !mem_grow(&c->active, &c->active_cap, (size_t)c->n_active + 1, sizeof *c->active))
+        return err_set(err, RC_NOMEM, "cache: no memory for a request of %" PRIu32 " tokens", r->n);
+
+    struct lookup l;
+    if (r->may_wait && !r->no_reuse) {
+        l = look_up(c, r);
+        struct active *other = worth_waiting_for(c, r, l.start, &plan->wait_pos);
+        if (other) {
+            promise(other, plan->wait_pos);
+            plan->wait_ticket = other->ticket;
+            return RC_OK;
+        }
+        plan->wait_pos = 0;
+    }
+
+    c->now++;
+    if (c->policy->tick)
+        c->policy->tick(c); /* may forget ghosts */
+    l = look_up(c, r);
+    radix_touch(&c->tree, &c->path);
+    struct active *a = &c->active[c->n_active++];
+    *a = (struct active){
+        .ticket = ++c->last_ticket, .n = r->n, .progress = l.start, .restore = l.live};
+    a->prompt = mem_try((size_t)r->n * sizeof *a->prompt);
+    if (a->prompt)
+        memcpy(a->prompt, r->prompt, (size_t)r->n * sizeof *a->prompt);
+
+    plan->ticket = a->ticket;
+    plan->start = l.start;
+    plan->lcp = r->no_reuse ? 0 : l.lcp;
+    if (!r->no_reuse)
+        attribute(c, r, &l, plan);
+    if (c->policy->observe)
+        c->policy->observe(c, a, r, &l);
+    if (l.ghost && entry_at(c, l.ghost)->pos > l.start && !r->no_reuse && c->policy->hit)
+        c->policy->hit(c, l.ghost);
+    if (l.live) {
+        struct entry *e = entry_at(c, l.live);
+        plan->restore = l.live;
+        plan->restore_kind = e->kind;
+        e->used_ns = now_ns;
+        entry_pin(c, l.live, 1);
+        if (c->policy->hit)
+            c->policy->hit(c, l.live);
+    }
+    if (c->policy->place)
+        c->policy->place(c, a, r, &l, plan);
+    book_plan(c, r, plan);
+    return RC_OK;
+}
+
+bool plan_add_cut(struct plan *p, uint32_t pos, enum cut_kind kind)
+{
+    uint32_t i = p->n_cuts;
+    if (i == PLAN_MAX_CUTS || pos <= p->start)
+        return false;
+    while (i && p->cuts[i - 1].pos > pos)
+        i--;
+    if (i && p->cuts[i - 1].pos == pos)
+        return false;
+    memmove(&p->cuts[i + 1], &p->cuts[i], (p->n_cuts - i) * sizeof *p->cuts);
+    p->cuts[i] = (struct cut){pos, kind};
+    p->n_cuts++;
+    return true;
+}
+
+void cache_progress(struct cache *c, const struct plan *p, uint32_t pos)
+{
+    struct active *a = cache_find_active(c, p->ticket);
+    if (a)
+        a->progress = MAX(a->progress, pos);
+}
+
+void plan_done(struct cache *c, const struct plan *p, const token *seq, uint32_t n, uint64_t now_ns)
+{
+    struct active *a = cache_find_active(c, p->ticket);
+    if (!a)
+        return;
+    if (a->restore)
+        entry_pin(c, a->restore, -1);
+    mem_free(a->prompt);
+    *a = c->active[--c->n_active];
+    /* Without memory the path is not remembered: the next one like it is cold. */
+    if (n && radix_insert(&c->tree, seq, n, &c->path))
+        radix_touch(&c->tree, &c->path);
+    cache_settle(c, now_ns);
+}
