@@ -41,6 +41,13 @@ struct kern {
     void (*act32)(const float *x, uint64_t n, struct act32 *out);
     void (*act256)(const float *x, uint64_t n, struct act256 *out); /* n % 256 == 0 */
 
+    /* What the CPU can do at best: rounds of independent int8 dot products or f32 multiply-adds, done
+     * in registers; return how many operations that was (a multiply-add is two).  busy_read reads
+     * p [n] (multiples of 512 bytes).  *sink changes, so that the work is real. */
+    uint64_t (*busy_dot)(uint64_t rounds, uint64_t *sink);
+    uint64_t (*busy_fma)(uint64_t rounds, uint64_t *sink);
+    void (*busy_read)(const void *p, uint64_t n, uint64_t *sink);
+
     /* ---- sequence operators: kern/body_seq.inc fills them (KERN_SEQ_ENTRIES) ---- */
     struct kern_seq seq;
     /* ---- end of the sequence operators ---- */

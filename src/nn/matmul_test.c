@@ -70,8 +70,8 @@ static void check_product(const struct kern *k, enum dtype t, uint64_t cols, uin
             /* a min is subtracted as a sum of its own: allow for the cancellation */
             slack += 1e-5 * size + 3e-7 * w_scale * x_scale * (double)cols;
             if (!(fabs(y[i * rows + r] - want) <= slack))
-                fail_msg("%s %s %ux%u, token %u row %u: %g, should be %g +- %g (SEED %llu)", k->name,
-                         dtype_info(t)->name, (unsigned)cols, (unsigned)rows, (unsigned)i,
+                fail_msg("%s %s %ux%u, token %u row %u: %g, should be %g +- %g (SEED %llu)",
+                         k->name, dtype_info(t)->name, (unsigned)cols, (unsigned)rows, (unsigned)i,
                          (unsigned)r, (double)y[i * rows + r], want, slack,
                          (unsigned long long)test_seed());
         }

@@ -9,9 +9,9 @@
 #include "kern/quant.h"
 #include "nn/matmul.h"
 
-static const enum dtype test_types[] = {DT_F32,    DT_F16,    DT_BF16, DT_Q8_0, DT_Q4_0, DT_Q4_1,
-                                        DT_Q5_0,   DT_Q5_1,   DT_Q4_K, DT_Q5_K, DT_Q6_K, DT_Q3_K,
-                                        DT_Q2_K,   DT_IQ4_NL, DT_IQ4_XS, DT_MXFP4};
+static const enum dtype test_types[] = {DT_F32,  DT_F16,    DT_BF16,   DT_Q8_0, DT_Q4_0, DT_Q4_1,
+                                        DT_Q5_0, DT_Q5_1,   DT_Q4_K,   DT_Q5_K, DT_Q6_K, DT_Q3_K,
+                                        DT_Q2_K, DT_IQ4_NL, DT_IQ4_XS, DT_MXFP4};
 
 /* SEED of the environment, or a fixed one. */
 static inline uint64_t test_seed(void)
