@@ -48,6 +48,17 @@ static void put_str(struct buf *b, struct str s)
     buf_add(b, s.p, s.n);
 }
 
+static void writer_free(struct gguf_writer *w)
+{
+    buf_release(&w->keys);
+    buf_release(&w->infos);
+    buf_release(&w->out);
+    mem_free(w->sizes);
+    mem_free(w->path);
+    mem_free(w->tmp);
+    mem_free(w);
+}
+
 enum rc gguf_writer_open(const char *path, struct gguf_writer **out, struct err *err)
 {
     struct stat st;
@@ -62,9 +73,7 @@ enum rc gguf_writer_open(const char *path, struct gguf_writer **out, struct err 
     w->fd = open(w->tmp, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
     if (w->fd < 0) {
         const enum rc rc = err_sys(err, "cannot create %s", w->tmp);
-        mem_free(w->path);
-        mem_free(w->tmp);
-        mem_free(w);
+        writer_free(w);
         return rc;
     }
     *out = w;
@@ -210,14 +219,14 @@ static void start(struct gguf_writer *w)
     flush(w);
 }
 
-void gguf_write_data(struct gguf_writer *w, const void *p, uint64_t n)
+bool gguf_write_data(struct gguf_writer *w, const void *p, uint64_t n)
 {
     if (!w->rc && !w->started)
         start(w);
     for (const char *c = p; n && !w->rc;) {
         if (w->at == w->n_tensors) {
             w->rc = err_set(&w->err, RC_ARG, "%" PRIu64 " bytes after the last tensor", n);
-            return;
+            break;
         }
         const uint64_t now = MIN(n, w->sizes[w->at] - w->done);
         if (now >= WRITE_BYTES) { /* past the buffer */
@@ -238,6 +247,7 @@ void gguf_write_data(struct gguf_writer *w, const void *p, uint64_t n)
         if (w->out.n >= WRITE_BYTES)
             flush(w);
     }
+    return !w->rc;
 }
 
 enum rc gguf_writer_close(struct gguf_writer *w, struct err *err)
@@ -262,12 +272,13 @@ enum rc gguf_writer_close(struct gguf_writer *w, struct err *err)
         if (err)
             err->sys = w->err.sys;
     }
-    buf_release(&w->keys);
-    buf_release(&w->infos);
-    buf_release(&w->out);
-    mem_free(w->sizes);
-    mem_free(w->path);
-    mem_free(w->tmp);
-    mem_free(w);
+    writer_free(w);
     return rc;
+}
+
+void gguf_writer_abandon(struct gguf_writer *w)
+{
+    close(w->fd);
+    (void)unlink(w->tmp);
+    writer_free(w);
 }

@@ -22,9 +22,12 @@ void gguf_write_arr_i32(struct gguf_writer *w, const char *key, const int32_t *v
 void gguf_write_arr_str(struct gguf_writer *w, const char *key, const struct str *v, uint64_t n);
 void gguf_write_tensor(struct gguf_writer *w, const char *name, enum dtype type, uint32_t n_dims,
                        const uint64_t *ne);
-void gguf_write_data(struct gguf_writer *w, const void *p, uint64_t n);
+/* False once anything has failed: the rest may be skipped, gguf_writer_close tells why. */
+bool gguf_write_data(struct gguf_writer *w, const void *p, uint64_t n);
 /* The first error of any call above, or the final write; then path holds what it held before.  Frees
  * w. */
 NODISCARD enum rc gguf_writer_close(struct gguf_writer *w, struct err *err);
+/* Ends without a file; path holds what it held before. */
+void gguf_writer_abandon(struct gguf_writer *w);
 
 #endif

@@ -1,1 +1,0 @@
-target_link_libraries(${TARGET} PRIVATE PkgConfig::XXHASH)
