@@ -20,6 +20,7 @@
  */
 #include "lab/turn.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 enum {
@@ -99,19 +100,24 @@ static void holdfast_says(struct turn *t)
         {"evicted", "evicted", CAUSE_RETENTION, "the snapshot had been evicted"},
         {"minimum", "too few to keep", CAUSE_BASELINE, "too few tokens to keep a snapshot for"},
         {"last", "last token", CAUSE_NONE, "the last token is always evaluated"}};
-    for (size_t i = 0; i < COUNT_OF(reasons); i++)
-        if (strstr(t->why, reasons[i].word) || strstr(t->why, reasons[i].line)) {
-            put(t, reasons[i].cause, false, reasons[i].why);
-            return;
-        }
+    long most = -1;
     put(t, t->start > 0 ? CAUSE_GRANULARITY : CAUSE_UNKNOWN, false, "no reason given");
+    for (size_t i = 0; i < COUNT_OF(reasons); i++) {
+        const char *p = strstr(t->why, reasons[i].line); /* followed by its number of tokens */
+        const long n =
+            p ? strtol(p + strlen(reasons[i].line), NULL, 10) : -!strstr(t->why, reasons[i].word);
+        if (n > most) {
+            most = n;
+            put(t, reasons[i].cause, false, reasons[i].why);
+        }
+    }
 }
 
 void cause_find(const struct slot_state *s, struct turn *t)
 {
     t->lost = turn_lost(t);
     const int64_t start = turn_reused(t);
-    const int64_t reach = t->lcp >= 0 && t->n_prompt > 0 ? MIN(t->lcp, t->n_prompt - 1) : -1;
+    const int64_t reach = turn_reach(t);
     if (t->cancelled && start < 0) {
         put(t, CAUSE_NONE, false, "cancelled before it began");
         return;
@@ -130,8 +136,9 @@ void cause_find(const struct slot_state *s, struct turn *t)
     }
     if (t->lost < 0) { /* (8) */
         put(t, CAUSE_UNKNOWN, false,
-            t->verbose ? "the log does not give the common prefix"
-                       : "this build prints its checkpoint lines only at the trace level");
+            t->verbose || t->complete
+                ? "the log does not give the common prefix"
+                : "this build prints its checkpoint lines only at the trace level");
         return;
     }
     const struct ckpt *there = deepest(s->ring0, s->n_ring0, start, reach);

@@ -14,8 +14,9 @@
 enum {
     N_STRETCHES = 64, /* of one file */
     N_HOURS = 20000,
-    N_LIVES = 400, /* checkpoints drawn: the last ones */
-    N_BINS = 240,  /* of cost over time */
+    N_PROCESSES = 256, /* reported apart */
+    N_LIVES = 400,     /* checkpoints drawn: the last ones */
+    N_BINS = 240,      /* of cost over time */
     N_WORST = 20
 };
 
@@ -117,7 +118,7 @@ struct forensics {
 
     struct block total;
     struct keyed_list by_file, by_slot, by_process, by_hour;
-    struct lcp_stats lcp, prompts;
+    struct lcp_stats lcp, printed, prompts;
     struct rate rate;
     struct hist ckpt_mib, restore_ms, create_ms;
     struct spool turn_list, lcp_list, lcp_detail, restored, orphans;
@@ -149,6 +150,7 @@ enum rc forensics_new(const struct forensics_opts *o, struct forensics **out, st
     f->o = *o;
     f->per_bin = 1;
     lcp_init(&f->lcp);
+    lcp_init(&f->printed);
     lcp_init(&f->prompts);
     rate_init(&f->rate);
     hist_init(&f->ckpt_mib);
@@ -192,6 +194,7 @@ void forensics_free(struct forensics *f)
     list_release(&f->by_process);
     list_release(&f->by_hour);
     lcp_release(&f->lcp);
+    lcp_release(&f->printed);
     lcp_release(&f->prompts);
     rate_release(&f->rate);
     hist_release(&f->ckpt_mib);
@@ -230,7 +233,9 @@ static size_t blocks_of(struct forensics *f, uint32_t file, uint32_t process, ui
         &f->total,
         block_at(&f->by_file, file, file < f->n_files ? f->files[file].path : "", SIZE_MAX),
         block_at(&f->by_slot, slot, name, 4096),
-        block_at(&f->by_process, process, turns_process_name(f->turns, process), 4096),
+        process < N_PROCESSES
+            ? block_at(&f->by_process, process, turns_process_name(f->turns, process), SIZE_MAX)
+            : block_at(&f->by_process, N_PROCESSES, "(others)", SIZE_MAX),
         hour_block(f, time, t)};
     for (size_t i = 0; i < COUNT_OF(b); i++)
         if (b[i])
@@ -269,6 +274,7 @@ static void on_lcp(void *ctx, uint32_t slot, int64_t task, int64_t lcp, int64_t 
                    enum lcp_from from)
 {
     struct forensics *f = ctx;
+    lcp_add(&f->printed, lcp);
     if (!f->o.keep_turns)
         return;
     buf_addf(&f->lcp_list.b, "%s%" PRId64, f->lcp_list.n_items ? "," : "", lcp);
@@ -535,31 +541,46 @@ static void narrow(struct file_info *fi, uint64_t line_no, const struct unwrappe
     s->wraps |= u->wraps;
 }
 
-static void read_line(struct forensics *f, struct str text, uint64_t no)
+static void read_body(struct forensics *f, struct unwrapped *u, uint64_t no)
 {
-    struct unwrapped u;
     struct line l;
-    if (!unwrap_line(f->unwrap, text, &u))
+    if (!u->body.n)
         return;
-    const bool known = line_read(u.body, &l);
-    if (u.time == TIME_NONE) {
-        /* ik and PXA print seconds on their own lines, holdfast in its events; others follow them */
+    const bool known = line_read(u->body, &l);
+    if (u->time == TIME_NONE) {
+        /* some print the time on their own lines only; others follow them */
         if (known && !isnan(l.unix_s) && l.unix_s >= 0) {
             f->last_time = l.engines == ENG_HOLDFAST ? TIME_CLOCK : TIME_WALL;
             f->last_t = l.unix_s;
         }
-        u.time = f->last_time;
-        u.t = f->last_t;
+        u->time = f->last_time;
+        u->t = f->last_t;
     }
-    const uint32_t file = (uint32_t)(f->file - f->files);
-    f->file->blobs += u.blob;
     f->file->unknown += !known;
-    if (!turns_line(f->turns, file, no, &u, known ? &l : NULL)) {
+    if (!turns_line(f->turns, (uint32_t)(f->file - f->files), no, u, known ? &l : NULL)) {
         f->file->echo++;
         return;
     }
     if (known && l.engines && l.kind != LINE_HTTP)
-        narrow(f->file, no, &u, &l);
+        narrow(f->file, no, u, &l);
+}
+
+static void read_line(struct forensics *f, struct str text, uint64_t no)
+{
+    struct unwrapped u;
+    if (!unwrap_line(f->unwrap, text, &u))
+        return;
+    f->file->blobs += u.blob;
+    for (int pieces = 0; pieces < 4; pieces++) {
+        const struct str body = u.body;
+        const size_t cut = second_head(body);
+        if (!cut)
+            break;
+        u.body.n = cut;
+        read_body(f, &u, no);
+        u.body = (struct str){body.p + cut, body.n - cut};
+    }
+    read_body(f, &u, no);
 }
 
 static enum rc read_lines(struct forensics *f, const char *name, struct lines *in, bool joined,
@@ -702,7 +723,8 @@ static void write_block(struct jwrite *w, const char *key, const struct block *b
 
 static void write_blocks(struct jwrite *w, const char *key, struct keyed_list *l, double rate)
 {
-    qsort(l->v, l->n, sizeof *l->v, by_key);
+    if (l->n)
+        qsort(l->v, l->n, sizeof *l->v, by_key);
     l->last = 0;
     jwrite_obj(w, key);
     for (size_t i = 0; i < l->n; i++)
@@ -842,6 +864,7 @@ enum rc forensics_summary(struct forensics *f, json_t *extra, json_t **out, stru
     write_blocks(&w, "processes", &f->by_process, rate);
     write_blocks(&w, "hours", &f->by_hour, rate);
     lcp_json(&f->lcp, &w, "common_prefix");
+    lcp_json(&f->printed, &w, "common_prefix_printed");
     lcp_json(&f->prompts, &w, "prompts");
     rate_json(&f->rate, &w, "rate");
     avoid_json(&f->rate, (uint64_t)f->total.avoidable, f->total.lcp_unknown, f->total.lcp_rounded,

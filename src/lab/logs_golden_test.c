@@ -36,7 +36,8 @@ static json_t *analyse(const char *path)
     struct err err;
     struct forensics *f;
     json_t *summary, *all;
-    assert_int_equal(forensics_new(&(struct forensics_opts){.now = 4e9, .keep_turns = true}, &f, &err), 0);
+    assert_int_equal(
+        forensics_new(&(struct forensics_opts){.now = 4e9, .keep_turns = true}, &f, &err), 0);
     if (forensics_file(f, path, false, &err))
         fail_msg("%s", err.msg);
     assert_int_equal(forensics_end(f, &err), 0);
@@ -87,9 +88,9 @@ static void same_list(const char *log, const char *key, const json_t *want, cons
 
 static void same_turns(const char *log, const json_t *want, const json_t *got)
 {
-    static const char *const keys[] = {"slot",       "task",    "prompt_tokens", "cached_before", "lcp",
-                                       "outcome",    "reused",  "evaluated",     "restored_at",
-                                       "prefill_ms", "created", "erased"};
+    static const char *const keys[] = {
+        "slot",   "task",      "prompt_tokens", "cached_before", "lcp",     "outcome",
+        "reused", "evaluated", "restored_at",   "prefill_ms",    "created", "erased"};
     const json_t *a = json_object_get(want, "turn_list"), *b = json_object_get(got, "turn_list");
     if (json_array_size(a) != json_array_size(b)) {
         print_error("%s: %zu turns, should be %zu\n", log, json_array_size(b), json_array_size(a));
@@ -112,8 +113,8 @@ static void same_turns(const char *log, const json_t *want, const json_t *got)
                                 : !json_equal(x, y)) {
                 char *s = json_dumps(x, JSON_ENCODE_ANY), *t = json_dumps(y, JSON_ENCODE_ANY);
                 print_error("%s: turn %zu (task %lld): %s is %s, should be %s\n", log, i,
-                            json_integer_value(json_object_get(json_array_get(a, i), "task")), keys[k],
-                            t, s);
+                            json_integer_value(json_object_get(json_array_get(a, i), "task")),
+                            keys[k], t, s);
                 free(s);
                 free(t);
                 bad++;
@@ -138,7 +139,8 @@ static void the_handed_logs_come_out_as_their_truth(void **state)
         snprintf(log, sizeof log, "%s/%s", dir, e->d_name);
         snprintf(truth, sizeof truth, "%.*s.expect.json", (int)strlen(log) - 4, log);
         json_t *want = load(truth), *got = analyse(log);
-        same_block(e->d_name, "totals", json_object_get(want, "totals"), json_object_get(got, "totals"));
+        same_block(e->d_name, "totals", json_object_get(want, "totals"),
+                   json_object_get(got, "totals"));
         const char *slot;
         json_t *v;
         json_object_foreach(json_object_get(want, "slots"), slot, v)

@@ -360,7 +360,7 @@ static void settle(struct line *l, struct str rest)
         if (l->engines == ENG_LLAMA && l->n_tokens >= 0)
             l->since = MAX(l->since, 20260225);
         else if (l->engines == ENG_LLAMA && has(rest, "MiB"))
-            l->until = 20260224;
+            l->until = l->until ? MIN(l->until, 20260224) : 20260224;
         break;
     }
     case LINE_RESTORE:
@@ -411,6 +411,7 @@ static bool read_message(enum form form, struct str msg, struct line *out)
             continue;
         *out = try;
         out->kind = s->kind;
+        out->task = MAX(out->task, -1);
         out->engines &= s->engines;
         if (!out->engines)
             out->engines = s->engines;
@@ -435,6 +436,7 @@ static bool read_slot(struct str s, struct line *out)
     struct str rest, head = {c, s.n - (size_t)(c - s.p)};
     if (!shape_match(": id {slot} | task {task} |", head, out, &rest))
         return false;
+    out->task = MAX(out->task, -1);
     out->engines = ENG_SLOTS;
     if (!trim_front(rest).n) {
         /* "print_timing: id 0 | task 5 | " with nothing behind it: the timings follow */
@@ -519,6 +521,10 @@ static bool read_object(struct str s, struct line *out)
     if (!msg.n)
         return false;
     out->engines = event ? ENG_HOLDFAST : ENG_KV | ENG_LLAMA;
+    if (event) { /* "id" is a request's number there; it has no slots */
+        out->task = out->slot;
+        out->slot = -1;
+    }
     return read_message(event ? FORM_EVENT : FORM_KV, msg, out);
 }
 
@@ -539,6 +545,7 @@ static bool read_slog(struct str s, struct line *out)
     rest.n = msg.n - (size_t)(rest.p - msg.p);
     msg.n -= rest.n;
     out->engines = ENG_OLLAMA;
+    out->unix_s = time_from_text(s.p + 5, s.n - 5);
     read_pairs(out, rest);
     return read_message(FORM_SLOG, msg, out);
 }

@@ -7,8 +7,8 @@
 #include "base/mem.h"
 
 enum {
-    N_PROCS = 256,
-    N_SLOTS = 1024,      /* of all processes together */
+    N_PROCS = 4096,      /* names; the last one stands for all that come after */
+    N_SLOTS = 1024,      /* of all processes at the same time */
     N_WAITING = 4096,    /* finished turns held back so that they come in launch order */
     ECHO_LINES = 200,    /* prompt text is at most that many lines */
     TIMING_LINES = 12,   /* from print_timing to the last unprefixed timing */
@@ -18,11 +18,12 @@ enum {
 
 struct proc {
     char name[PROCESS_NAME_MAX];
-    bool fresh;                  /* its slots are known to have been empty at first */
-    bool active;                 /* slots have been used: the next start is another process */
-    bool retired;                /* another one took its name */
-    uint32_t slots[N_SLOTS / 4]; /* indices into turns.slots */
-    uint32_t n_slots;
+    uint32_t index;
+    bool fresh;      /* its slots are known to have been empty at first */
+    bool active;     /* slots have been used: the next start is another process */
+    bool retired;    /* another one took its name */
+    uint32_t *slots; /* [n_slots] indices into turns.slots */
+    size_t n_slots, slots_cap;
     int64_t max_task;
     double clock;
     /* timings without a prefix belong to */
@@ -49,8 +50,7 @@ struct turns {
     struct turn_sink sink;
     struct proc *procs[N_PROCS];
     uint32_t n_procs;
-    struct slot *slots[N_SLOTS];
-    uint32_t n_slots;
+    struct slot *slots[N_SLOTS]; /* NULL: free */
     uint64_t next_seq, next_out, n_lines, n_echo;
     struct turn *waiting;
     size_t n_waiting, waiting_cap;
@@ -90,12 +90,15 @@ void turns_free(struct turns *t)
 {
     if (!t)
         return;
-    for (uint32_t i = 0; i < t->n_procs; i++)
+    for (uint32_t i = 0; i < t->n_procs; i++) {
+        mem_free(t->procs[i]->slots);
         mem_free(t->procs[i]);
-    for (uint32_t i = 0; i < t->n_slots; i++) {
-        mem_free(t->slots[i]->s.ring);
-        mem_free(t->slots[i]);
     }
+    for (uint32_t i = 0; i < N_SLOTS; i++)
+        if (t->slots[i]) {
+            mem_free(t->slots[i]->s.ring);
+            mem_free(t->slots[i]);
+        }
     mem_free(t->waiting);
     mem_free(t);
 }
@@ -119,9 +122,13 @@ uint64_t turns_n_echo(const struct turns *t)
 
 static struct proc *proc_add(struct turns *t, struct str name, uint32_t restart)
 {
-    if (t->n_procs == N_PROCS)
-        return NULL;
-    struct proc *p = mem_try_zalloc(sizeof *p);
+    struct proc *p;
+    if (t->n_procs == N_PROCS) {
+        p = t->procs[N_PROCS - 1];
+        p->retired = false;
+        return p;
+    }
+    p = mem_try_zalloc(sizeof *p);
     if (!p)
         return NULL;
     const int n = (int)MIN(name.n, sizeof p->name - 16);
@@ -132,6 +139,7 @@ static struct proc *proc_add(struct turns *t, struct str name, uint32_t restart)
     p->max_task = p->offer_held = p->owner_task = -1;
     p->owner_slot = -1;
     p->clock = NAN;
+    p->index = t->n_procs;
     t->procs[t->n_procs++] = p;
     return p;
 }
@@ -161,14 +169,6 @@ static struct proc *proc_of(struct turns *t, struct str name)
     return p;
 }
 
-static uint32_t proc_index(const struct turns *t, const struct proc *p)
-{
-    for (uint32_t i = 0; i < t->n_procs; i++)
-        if (t->procs[i] == p)
-            return i;
-    return 0;
-}
-
 static struct slot *slot_find(struct turns *t, const struct proc *p, int64_t id)
 {
     for (uint32_t i = 0; i < p->n_slots; i++)
@@ -180,8 +180,13 @@ static struct slot *slot_find(struct turns *t, const struct proc *p, int64_t id)
 static struct slot *slot_get(struct turns *t, struct proc *p, int64_t id)
 {
     struct slot *s = slot_find(t, p, id);
-    if (s || id < 0 || t->n_slots == N_SLOTS || p->n_slots == COUNT_OF(p->slots))
+    uint32_t at = 0;
+    if (s || id < 0)
         return s;
+    while (at < N_SLOTS && t->slots[at])
+        at++;
+    if (at == N_SLOTS || !mem_grow(&p->slots, &p->slots_cap, p->n_slots + 1, sizeof *p->slots))
+        return NULL;
     s = mem_try_zalloc(sizeof *s);
     struct ckpt *ring = mem_try_array(3 * RING_MAX, sizeof *ring);
     if (!s || !ring) {
@@ -189,8 +194,7 @@ static struct slot *slot_get(struct turns *t, struct proc *p, int64_t id)
         mem_free(ring);
         return NULL;
     }
-    s->s = (struct slot_state){.used = true,
-                               .id = (uint32_t)id,
+    s->s = (struct slot_state){.id = (uint32_t)id,
                                .held = p->fresh ? 0 : -1,
                                .lineage_whole = p->fresh,
                                .ring = ring,
@@ -203,8 +207,8 @@ static struct slot *slot_get(struct turns *t, struct proc *p, int64_t id)
                                .sim_prompt = -1};
     s->last_task = -1;
     s->prog_t = NAN;
-    p->slots[p->n_slots++] = t->n_slots;
-    t->slots[t->n_slots++] = s;
+    p->slots[p->n_slots++] = at;
+    t->slots[at] = s;
     return s;
 }
 
@@ -379,12 +383,17 @@ int64_t turn_reused(const struct turn *t)
     return t->start;
 }
 
+int64_t turn_reach(const struct turn *t)
+{
+    return t->n_prompt > 0 ? MIN(t->lcp, t->n_prompt - 1) : t->lcp;
+}
+
 int64_t turn_lost(const struct turn *t)
 {
     const int64_t reused = turn_reused(t);
-    if (t->lcp < 0 || reused < 0 || t->n_prompt < 1)
+    if (t->lcp < 0 || reused < 0)
         return -1;
-    return MAX(0, MIN(t->lcp, t->n_prompt - 1) - reused);
+    return MAX(0, turn_reach(t) - reused);
 }
 
 /* The common prefix from two shares with three decimals: the middle of what both allow. */
@@ -627,26 +636,36 @@ static struct turn *turn_of(const struct at *a, struct slot *s, bool may_begin)
     return turn_begin(a, s, false);
 }
 
-static void reset_proc(const struct at *a, bool restarted)
+/* The process is gone: its turns end, its slots with them. */
+static void proc_retire(const struct at *a)
 {
-    for (uint32_t i = 0; i < a->p->n_slots; i++) {
-        struct slot *s = a->t->slots[a->p->slots[i]];
+    struct proc *p = a->p;
+    for (uint32_t i = 0; i < p->n_slots; i++) {
+        struct slot *s = a->t->slots[p->slots[i]];
         turn_finish(a->t, s);
         ring_reset(a, s);
+        a->t->slots[p->slots[i]] = NULL;
+        mem_free(s->s.ring);
+        mem_free(s);
     }
-    a->p->retired = restarted;
+    mem_free(p->slots);
+    p->slots = NULL;
+    p->n_slots = p->slots_cap = 0;
+    p->retired = true;
+    p->active = false;
+    p->max_task = -1;
 }
 
 /* A server starts: whoever wrote under this name before is gone. */
 static void proc_begins(struct at *a)
 {
     if (a->p->active) {
-        reset_proc(a, true);
+        proc_retire(a);
         struct proc *p = proc_of(a->t, a->u->process);
         if (!p)
             return;
         a->p = p;
-        a->process = proc_index(a->t, p);
+        a->process = p->index;
     }
     a->p->fresh = true;
 }
@@ -764,6 +783,17 @@ static void whole_turn(struct at *a)
     const struct line *l = a->l;
     struct line own = *l;
     struct slot *s;
+    if (l->engines != ENG_HOLDFAST) {
+        /* the front end's own runner: its slots are not those of a server whose lines stand beside */
+        char name[PROCESS_NAME_MAX];
+        const int n =
+            snprintf(name, sizeof name, "%.*s:runner", (int)MIN(a->u->process.n, (size_t)64),
+                     a->u->process.n ? a->u->process.p : "");
+        a->p = proc_of(a->t, (struct str){name, (size_t)n});
+        if (!a->p)
+            return;
+        a->process = a->p->index;
+    }
     if (l->engines == ENG_HOLDFAST) {
         s = slot_of_task(a, l->task);
         for (uint32_t i = 0; !s && i < a->p->n_slots; i++)
@@ -803,7 +833,7 @@ static void whole_turn(struct at *a)
     t->generated = l->n;
     t->prefill_ms = l->ms;
     t->decode_ms = l->ms2;
-    t->timed = t->evaluated >= 0;
+    t->timed = t->evaluated >= 0 && !t->cancelled;
     if (l->lcp0 >= 0)
         set_lcp(a, t, l->lcp0, LCP_CACHE);
     else if (l->engines == ENG_HOLDFAST && t->lcp < 0) {
@@ -822,14 +852,27 @@ static void whole_turn(struct at *a)
     s->s.released_at = a->t->n_lines;
 }
 
+/* The turn begun last whose own line said everything; NULL when all of them are over. */
+static struct slot *last_whole_turn(const struct turns *t)
+{
+    struct slot *last = NULL;
+    for (uint32_t i = 0; i < N_SLOTS; i++) {
+        struct slot *s = t->slots[i];
+        if (s && s->s.open && s->s.turn.complete && s->s.turn.engines != ENG_HOLDFAST &&
+            (!last || s->s.turn.seq > last->s.turn.seq))
+            last = s;
+    }
+    return last;
+}
+
 static void progress(const struct at *a)
 {
     /* only where no timing will come: the rate is between two of these lines */
     if (!(a->l->engines & (ENG_OLLAMA | ENG_LMSTUDIO)) || a->u->time == TIME_NONE ||
         a->l->n_tokens < 0)
         return;
-    struct slot *s = slot_find(a->t, a->p, MAX(a->l->slot, 0));
-    if (!s || !s->s.open)
+    struct slot *s = last_whole_turn(a->t); /* the line names none */
+    if (!s)
         return;
     if (!isnan(s->prog_t) && a->l->n_tokens > s->prog_n && a->u->t > s->prog_t) {
         s->s.turn.rate_tokens += a->l->n_tokens - s->prog_n;
@@ -842,18 +885,21 @@ static void progress(const struct at *a)
 
 static void cancel(const struct at *a)
 {
-    struct slot *s = a->l->task >= 0 ? slot_of_task(a, a->l->task) : NULL;
-    if (a->l->task < 0) {
-        /* no id: the one that was launched last */
+    struct slot *s = NULL;
+    if (a->l->task >= 0)
+        s = slot_of_task(a, a->l->task);
+    else if (a->l->engines & ENG_LMSTUDIO)
+        s = last_whole_turn(a->t);
+    else /* no id: the one that was launched last */
         for (uint32_t i = 0; i < a->p->n_slots; i++) {
             struct slot *o = a->t->slots[a->p->slots[i]];
             if (o->s.open && !o->s.turn.timed && (!s || o->s.turn.seq > s->s.turn.seq))
                 s = o;
         }
-    }
     if (!s || (s->s.turn.timed && !s->s.turn.complete))
         return;
     s->s.turn.cancelled = true;
+    s->s.turn.timed = false; /* how far it came is not said */
     note(&s->s.turn, a, "cancelled");
 }
 
@@ -926,12 +972,10 @@ static void slot_line(struct at *a, struct slot *s)
     struct turn *t;
     switch (l->kind) {
     case LINE_LAUNCH:
-        if (l->engines == ENG_HOLDFAST) {
+        if (l->engines == ENG_HOLDFAST)
             s = free_place(a);
-            if (!s)
-                return;
-        }
-        launch(a, &s);
+        if (s)
+            launch(a, &s);
         if (!s)
             return;
         t = &s->s.turn;
@@ -1102,7 +1146,7 @@ bool turns_line(struct turns *t, uint32_t file, uint64_t line_no, const struct u
     a.p = proc_of(t, u->process);
     if (!a.p)
         return true;
-    a.process = proc_index(t, a.p);
+    a.process = a.p->index;
 
     /* prompt text may quote a log: until the server speaks of a running turn again, nothing else counts */
     if (a.p->echo_left) {
@@ -1197,16 +1241,17 @@ void turns_file_ends(struct turns *t, bool joined)
     if (joined)
         return;
     for (uint32_t i = 0; i < t->n_procs; i++) {
-        struct at a = {.t = t, .p = t->procs[i], .process = i};
+        const struct at a = {.t = t, .p = t->procs[i], .process = i};
         if (!a.p->retired)
-            reset_proc(&a, true);
+            proc_retire(&a);
     }
 }
 
 void turns_finish(struct turns *t)
 {
-    for (uint32_t i = 0; i < t->n_slots; i++)
-        turn_finish(t, t->slots[i]);
+    for (uint32_t i = 0; i < N_SLOTS; i++)
+        if (t->slots[i])
+            turn_finish(t, t->slots[i]);
     while (t->n_waiting) {
         size_t low = 0;
         for (size_t i = 1; i < t->n_waiting; i++)

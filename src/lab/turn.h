@@ -141,7 +141,6 @@ struct lineage {
 
 enum { RING_MAX = 256, N_LINEAGES = 8 };
 struct slot_state {
-    bool used;
     uint32_t id;
     int64_t held; /* tokens in it; -1 unknown */
     /* every checkpoint of the present sequence was seen being made */
@@ -163,7 +162,9 @@ struct slot_state {
 
 /* Tokens of the prompt that were not evaluated; -1 unknown. */
 int64_t turn_reused(const struct turn *t);
-/* Shared tokens that were evaluated again: max(0, min(lcp, prompt - 1) - reused); -1 unknown. */
+/* What could have been reused: min(lcp, prompt - 1); the last token is always evaluated.  -1 unknown. */
+int64_t turn_reach(const struct turn *t);
+/* Shared tokens that were evaluated again: max(0, reach - reused); -1 unknown. */
 int64_t turn_lost(const struct turn *t);
 
 /* What is reported as it happens. */

@@ -164,17 +164,14 @@ static size_t time_of_day(const char *p, size_t n, double *s)
     return i;
 }
 
-/* "2026-10-15T03:11:09.123456789Z", "2026/10/15 03:11:09", with an optional zone: its length, or 0.
- * The zone is not applied: times are reported as the log prints them. */
-static size_t iso_time(struct unwrap *u, const char *p, size_t n, double *t)
+/* "2026-10-15T03:11:09.123456789Z", "2026/10/15 03:11:09", with an optional zone: its length, or 0. */
+static size_t read_iso(const char *p, size_t n, int date[3], double *s)
 {
-    int y, mo, d;
-    double s;
-    if (n < 19 || (p[4] != '-' && p[4] != '/') || p[7] != p[4] || !digits(p, 4, &y) ||
-        !digits(p + 5, 2, &mo) || !digits(p + 8, 2, &d) || mo < 1 || mo > 12 || d < 1 || d > 31 ||
-        (p[10] != 'T' && p[10] != ' ' && p[10] != '_'))
+    if (n < 19 || (p[4] != '-' && p[4] != '/') || p[7] != p[4] || !digits(p, 4, &date[0]) ||
+        !digits(p + 5, 2, &date[1]) || !digits(p + 8, 2, &date[2]) || date[1] < 1 || date[1] > 12 ||
+        date[2] < 1 || date[2] > 31 || (p[10] != 'T' && p[10] != ' ' && p[10] != '_'))
         return 0;
-    size_t k = time_of_day(p + 11, n - 11, &s);
+    size_t k = time_of_day(p + 11, n - 11, s);
     if (!k)
         return 0;
     k += 11;
@@ -182,8 +179,25 @@ static size_t iso_time(struct unwrap *u, const char *p, size_t n, double *t)
         k++;
     else if (k + 5 <= n && (p[k] == '+' || p[k] == '-') && is_digit(p[k + 1]) && is_digit(p[k + 2]))
         k += k + 6 <= n && p[k + 3] == ':' ? 6 : 5;
-    *t = day_seconds(u, y, mo, d) + s;
     return k;
+}
+
+/* The zone is not applied: times are reported as the log prints them. */
+static size_t iso_time(struct unwrap *u, const char *p, size_t n, double *t)
+{
+    int date[3];
+    double s;
+    const size_t k = read_iso(p, n, date, &s);
+    if (k)
+        *t = day_seconds(u, date[0], date[1], date[2]) + s;
+    return k;
+}
+
+double time_from_text(const char *p, size_t n)
+{
+    int date[3];
+    double s;
+    return read_iso(p, n, date, &s) ? time_from_civil(date[0], date[1], date[2], 0, 0, s) : NAN;
 }
 
 /* "May 22 01:30:52", "May  2 01:30:52.123456": its length, or 0.  No year is printed: the latest that
@@ -251,6 +265,36 @@ bool head_of_server_line(const char *p, size_t n)
         return memchr(p + 6, ']', MIN(n - 6, (size_t)40));
     return n > 15 && (!memcmp(p, "======== Cache:", 15) ||
                       (n > 22 && !memcmp(p, "======== Prompt cache:", 22)));
+}
+
+size_t second_head(struct str body)
+{
+    const bool first = head_of_server_line(body.p, body.n) ||
+                       (body.n > 20 && memmem(body.p, 20, "eval time =", 11));
+    for (size_t at = 1; at + 24 < body.n;) {
+        const char *b = memchr(body.p + at, '[', body.n - at);
+        if (!b)
+            break;
+        const size_t i = (size_t)(b - body.p);
+        at = i + 1;
+        /* "INFO [func] text | tid=": strict, since any text may stand before it */
+        if (i > 5 && head_of_server_line(b - 5, body.n - i + 5) && b[-1] == ' ' &&
+            memmem(b, body.n - i, " | tid=", 7))
+            return i - 5;
+    }
+    if (!first)
+        return 0;
+    for (size_t at = 5; at + 24 < body.n;) {
+        const char *b = memmem(body.p + at, body.n - at, "slot ", 5);
+        if (!b)
+            break;
+        at = (size_t)(b - body.p) + 1;
+        const char *id = memmem(b, MIN(body.n - at + 1, (size_t)48), ": id ", 5);
+        if (id && memmem(id, MIN(body.n - (size_t)(id - body.p), (size_t)32), " | task ", 8))
+            return at - 1;
+    }
+    const char *b = memmem(body.p + 1, body.n ? body.n - 1 : 0, "======== Cache:", 15);
+    return b ? (size_t)(b - body.p) : 0;
 }
 
 /* ---- rewriting ----------------------------------------------------------------------------- */
@@ -708,6 +752,13 @@ static bool layer(struct unwrap *u, struct str *s, struct unwrapped *o, bool *mo
     return compose(u, s, o);
 }
 
+/* Lines without a head that matter: the timings of some eras, and the one before quoted prompt text. */
+static bool starts_bare_line(const char *p, size_t n)
+{
+    return n > 20 && (!memcmp(p, "prompt eval time =", 18) || !memcmp(p, "eval time =", 11) ||
+                      !memcmp(p, "Common part does not", 20));
+}
+
 /* Something unknown in front of the head of a server line: taken off when it holds a time of day, or, in
  * a line whose time is known already, a level.  Quoted log lines in prose have neither. */
 static bool unknown_layer(struct str *s, struct unwrapped *o)
@@ -722,8 +773,8 @@ static bool unknown_layer(struct str *s, struct unwrapped *o)
         else if (o->time != TIME_NONE && i >= 4 && (c == ' ' || c == ':' || c == ']' || c == '|'))
             sign |= !memcmp(s->p + i - 4, "INFO", 4) || !memcmp(s->p + i - 4, "WARN", 4) ||
                     !memcmp(s->p + i - 4, "EBUG", 4) || !memcmp(s->p + i - 4, "RROR", 4);
-        if (sign && (c == 's' || c == 'I' || c == 'W' || c == '=') &&
-            strchr(" :]|>\t-", s->p[i - 1]) && head_of_server_line(s->p + i, s->n - i)) {
+        if (sign && strchr(" :]|>\t-", s->p[i - 1]) && c && strchr("sIWepC=", c) &&
+            (head_of_server_line(s->p + i, s->n - i) || starts_bare_line(s->p + i, s->n - i))) {
             o->wraps |= WRAP_OTHER;
             s->p += i;
             s->n -= i;
@@ -748,21 +799,20 @@ bool unwrap_line(struct unwrap *u, struct str line, struct unwrapped *out)
     }
     if (u->held)
         cut_front(&s, 0);
-    bool more = false, parts = false;
     for (int depth = 0; depth < 8; depth++) {
-        bool m = false;
-        if (!layer(u, &s, out, &m))
+        const uint32_t before = out->wraps;
+        bool more = false;
+        if (!layer(u, &s, out, &more))
             break;
-        more |= m;
-        parts |= (out->wraps & (WRAP_CRI | WRAP_DOCKER_JSON)) != 0;
-        if (s.n && (out->wraps & (WRAP_DOCKER_JSON | WRAP_JOURNALD_JSON)) &&
-            memchr(s.p, 0x1b, s.n)) {
+        const uint32_t taken = out->wraps & ~before;
+        /* what lies below is whole only when its parts are together */
+        if ((taken & (WRAP_CRI | WRAP_DOCKER_JSON)) && !join_parts(u, &s, more))
+            return false;
+        if ((taken & (WRAP_DOCKER_JSON | WRAP_JOURNALD_JSON)) && s.n && memchr(s.p, 0x1b, s.n)) {
             s = without_ansi(u, s);
             out->wraps |= WRAP_ANSI;
         }
     }
-    if (parts && !join_parts(u, &s, more))
-        return false;
     /* what overwrites a line on a terminal stands behind a carriage return */
     const char *cr = s.n ? memrchr(s.p, '\r', s.n) : NULL;
     if (cr) {

@@ -66,6 +66,13 @@ bool unwrap_line(struct unwrap *u, struct str line, struct unwrapped *out);
 double time_from_civil(int year, int month, int day, int hour, int min, double sec);
 void time_hour_name(double t, char out[20]);
 
+/* "2026-08-19T19:37:11.287+02:00" at p[n] to seconds since 1970, the zone not applied; NaN when it is none. */
+double time_from_text(const char *p, size_t n);
+
+/* Two lines run together, as stdout and stderr in one file do: where in body the head of the second begins,
+ * or 0. */
+size_t second_head(struct str body);
+
 /* True where p[n] begins with the head of a server's line: "slot f: id N | task M | ", "srv  f: ",
  * "INFO [f] ", "======== Cache". */
 bool head_of_server_line(const char *p, size_t n);
