@@ -13,7 +13,7 @@ enum unicode_class {
     UNICODE_SPACE   /* \s, the regex class: also U+0085, U+00A0, U+3000 */
 };
 
-/* cp <= 0x10FFFF. */
+/* What is no code point is UNICODE_OTHER. */
 enum unicode_class unicode_class(uint32_t cp);
 
 /* Decodes one code point of s[n], n > 0; returns the bytes it took and sets *cp.
@@ -26,5 +26,13 @@ size_t unicode_decode(const char *s, size_t n, uint32_t *cp);
 bool unicode_is_clean(struct str s);
 /* Appends s as unicode_decode reads it: each stray byte becomes U+FFFD, overlong forms the shortest. */
 void unicode_clean(struct str s, struct buf *out);
+
+/* Upper or lower case of cp, written to to[3]; returns how many code points (1 to 3). */
+size_t unicode_to_upper(uint32_t cp, uint32_t to[3]);
+size_t unicode_to_lower(uint32_t cp, uint32_t to[3]);
+/* False for control, format, private, unassigned code points and separators other than a space. */
+bool unicode_is_printable(uint32_t cp);
+/* White space as Python's str.isspace has it: UNICODE_SPACE and U+001C to U+001F. */
+bool unicode_is_python_space(uint32_t cp);
 
 #endif
