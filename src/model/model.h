@@ -40,8 +40,8 @@ void model_close(struct model *m);
 const struct model_info *model_info(const struct model *m);
 
 /* What `inspect` wants without loading weights: the shape and sizes a file would have. */
-NODISCARD enum rc model_describe(const struct gguf *g, enum kv_type kv_type,
-                                 struct model_info *out, struct err *err);
+NODISCARD enum rc model_describe(const struct gguf *g, enum kv_type kv_type, struct model_info *out,
+                                 struct err *err);
 
 /* A stretch of one sequence: n tokens at positions [pos, pos + n).  kv has pages for them
  * (kv_table_extend) and rec is the state after pos tokens.  The rows' K, V are written, rec becomes the
@@ -53,11 +53,30 @@ struct run {
     const struct kv_table *kv;
     rec_slot rec;
     uint32_t n_logits; /* 0..n */
-    float *logits;
+    float *
+        logits; /* best when those of one run follow those of the run before: then the head's weights are
+                    * read once for all */
 };
 
 /* Sum of n over runs <= max_batch; no two runs share a sequence.  Cannot fail. */
 void model_forward(struct model *m, struct kv *kv, struct rec *rec, const struct run *runs,
                    uint32_t n_runs);
+
+/* Where the time of forwards goes, added up while a profile is set; NULL ends it. */
+enum model_op {
+    MODEL_EMBED,
+    MODEL_NORM,
+    MODEL_PROJ, /* projections of the mixers, in and out */
+    MODEL_ATTN,
+    MODEL_DELTA, /* with convolution and gate */
+    MODEL_FFN,   /* dense, or router and experts */
+    MODEL_HEAD,
+    MODEL_N_OPS
+};
+struct model_profile {
+    uint64_t ns[MODEL_N_OPS];
+};
+const char *model_op_name(enum model_op op);
+void model_set_profile(struct model *m, struct model_profile *p);
 
 #endif

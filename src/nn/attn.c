@@ -301,12 +301,12 @@ static void make_items(struct attn *a, const struct stretch *runs, uint32_t n_ru
 {
     uint64_t tiles = 0;
     for (uint32_t r = 0; r < n_runs; r++)
-        tiles += ceil_div(runs[r].n, a->tile_tokens) * a->s.n_kv_heads;
+        tiles += ceil_div(runs[r].n - runs[r].n_silent, a->tile_tokens) * a->s.n_kv_heads;
     const bool few = a->n_workers > 1 && tiles < (uint64_t)ITEMS_PER_THREAD * a->n_workers;
     a->n_items = a->n_gathers = a->n_parts = 0;
     for (uint32_t r = n_runs; r-- > 0;)
-        for (uint32_t t1 = runs[r].n, t0; t1 > 0; t1 = t0) {
-            t0 = (t1 - 1) / a->tile_tokens * a->tile_tokens;
+        for (uint32_t t1 = runs[r].n, t0; t1 > runs[r].n_silent; t1 = t0) {
+            t0 = MAX((t1 - 1) / a->tile_tokens * a->tile_tokens, runs[r].n_silent);
             for (uint32_t h = 0; h < a->s.n_kv_heads; h++) {
                 const struct item it = {r, h, t0, t1, 0, n_spans(&runs[r], t1 - 1), -1};
                 if (!few || !share_out_spans(a, &runs[r], &it))

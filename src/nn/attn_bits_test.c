@@ -115,7 +115,7 @@ static void run_sliced(struct rig *r, const struct input *in, enum kv_type type,
         memcpy(qg, in->qg + t.len * q_row, n * q_row * sizeof *qg);
         memcpy(k, in->k + t.len * k_row, n * k_row * sizeof *k);
         extend(r, in, type, &t, n);
-        const struct stretch run = {0, n, t.len, &t, 0};
+        const struct stretch run = {.n = n, .pos = t.len, .kv = &t};
         attn_begin(r->a, &run, 1);
         attn_forward(r->a, &l, r->kv, &run, 1, qg, k, in->v + t.len * k_row,
                      y + (size_t)t.len * in->H * D);
@@ -142,7 +142,7 @@ static void run_in_company(struct rig *r, const struct input *in, enum kv_type t
             const uint32_t want = i ? 1 + rng_below(rng, 200) : 1 + rng_below(rng, 400);
             const uint32_t n = MIN(want, T - t[i].len);
             extend(r, in, type, &t[i], n);
-            runs[i] = (struct stretch){rows, n, t[i].len, &t[i], 0};
+            runs[i] = (struct stretch){.row = rows, .n = n, .pos = t[i].len, .kv = &t[i]};
             rows += n;
         }
         float *qg = mem_alloc(rows * q_row * sizeof *qg), *k = mem_alloc(rows * k_row * sizeof *k);

@@ -6,9 +6,11 @@
 #include "state/kv.h"
 #include "state/rec.h"
 
-/* Rows [row, row + n) of the batch are positions [pos, pos + n) of one sequence. */
+/* Rows [row, row + n) of the batch are positions [pos, pos + n) of one sequence.  Nobody asks for the
+ * results of the first n_silent rows: an operator may leave them undefined, but not their traces in KV
+ * and slot. */
 struct stretch {
-    uint32_t row, n, pos;
+    uint32_t row, n, pos, n_silent;
     const struct kv_table *kv;
     rec_slot rec;
 };
