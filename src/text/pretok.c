@@ -37,6 +37,7 @@ struct scan {
 /* What stands at i, and where the next code point begins. */
 static enum kind kind_at(const struct scan *s, size_t i, size_t *next)
 {
+    *next = i;
     if (i >= s->text.n)
         return NONE;
     uint32_t cp;
