@@ -18,7 +18,7 @@ struct engine;
 struct job;
 
 struct engine_opts {
-    struct model *model;       /* borrowed */
+    struct model *model;       /* borrowed; no other engine may run it meanwhile */
     const struct vocab *vocab; /* borrowed */
     const struct logger *lg;
     struct event_log *events; /* may be NULL */
