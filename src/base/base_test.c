@@ -189,6 +189,10 @@ static void json_reads_name_the_field(void **state)
     assert_string_equal(s, "x");
     assert_int_equal(jread_str(o, "n", &s, &e), RC_ARG);
     json_decref(o);
+    assert_int_equal(jread_parse("{\"s\":\"a\\u0000b\"}", 16, &o, &e), RC_OK);
+    assert_int_equal(json_string_length(json_object_get(o, "s")), 3);
+    assert_int_equal(jread_str(o, "s", &s, &e), RC_ARG);
+    json_decref(o);
     assert_int_equal(jread_parse("{\n\"a\":}", 7, &o, &e), RC_FORMAT);
     assert_non_null(strstr(e.msg, "line 2"));
 }

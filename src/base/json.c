@@ -10,7 +10,7 @@
 enum rc jread_parse(const char *s, size_t n, json_t **out, struct err *err)
 {
     json_error_t e;
-    json_t *v = json_loadb(s, n, JSON_DECODE_ANY | JSON_REJECT_DUPLICATES, &e);
+    json_t *v = json_loadb(s, n, JSON_DECODE_ANY | JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &e);
     if (!v)
         return err_set(err, RC_FORMAT, "JSON, line %d column %d: %s", e.line, e.column, e.text);
     *out = v;
@@ -78,6 +78,8 @@ enum rc jread_str(const json_t *o, const char *key, const char **out, struct err
         return RC_OK;
     if (!json_is_string(v))
         return err_set(err, RC_ARG, "%s must be a string", key);
+    if (strlen(json_string_value(v)) != json_string_length(v))
+        return err_set(err, RC_ARG, "%s must not contain \\u0000", key);
     *out = json_string_value(v);
     return RC_OK;
 }

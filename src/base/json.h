@@ -10,7 +10,8 @@
 #include "base/buf.h"
 #include "base/err.h"
 
-/* Parses s[n] with a depth limit; RC_FORMAT names line and column.  *out is owned (json_decref). */
+/* Parses s[n] (any value, no repeated keys, jansson's depth limit of 2048); RC_FORMAT names line and
+ * column.  Strings may hold \u0000: use json_string_length.  *out is owned (json_decref). */
 NODISCARD enum rc jread_parse(const char *s, size_t n, json_t **out, struct err *err);
 
 /* Optional fields: absent or null leaves *out alone and returns RC_OK.  A wrong type or a value
@@ -20,7 +21,7 @@ NODISCARD enum rc jread_i64(const json_t *o, const char *key, int64_t min, int64
 NODISCARD enum rc jread_f64(const json_t *o, const char *key, double min, double max, double *out,
                             struct err *err);
 NODISCARD enum rc jread_bool(const json_t *o, const char *key, bool *out, struct err *err);
-/* *out borrows from o. */
+/* *out borrows from o.  A string with \u0000 in it is RC_ARG. */
 NODISCARD enum rc jread_str(const json_t *o, const char *key, const char **out, struct err *err);
 
 /* Streaming writer: commas and escapes are its business, nesting is the caller's (depth <= 63).
