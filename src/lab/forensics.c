@@ -103,6 +103,12 @@ struct cost_bin {
     int64_t evaluated, avoidable, common;
 };
 
+struct top {
+    struct turn v[N_WORST];
+    int64_t cost[N_WORST];
+    size_t n;
+};
+
 struct forensics {
     struct forensics_opts o;
     struct unwrap *unwrap;
@@ -129,8 +135,8 @@ struct forensics {
     struct cost_bin bins[N_BINS];
     size_t n_bins;
     uint64_t per_bin;
-    struct turn worst[N_WORST];
-    size_t n_worst;
+    struct top worst, suspected; /* by tokens again; by prompt, of inferred retention */
+    uint32_t ring;               /* "created 3 of 32" */
 };
 
 static void on_event(void *ctx, enum turn_event e, uint32_t file, uint32_t process, uint32_t slot,
@@ -468,18 +474,19 @@ static void add_cost(struct forensics *f, const struct turn *t)
     b->common += MAX(t->lcp, 0);
 }
 
-static void add_worst(struct forensics *f, const struct turn *t)
+/* Keeps the N_WORST of largest cost, largest first. */
+static void add_top(struct top *top, const struct turn *t, int64_t cost)
 {
-    if (!t->launched || t->lost <= 0)
-        return;
-    size_t at = f->n_worst;
-    while (at && f->worst[at - 1].lost < t->lost)
+    size_t at = top->n;
+    while (at && top->cost[at - 1] < cost)
         at--;
     if (at == N_WORST)
         return;
-    f->n_worst = MIN(f->n_worst + 1, (size_t)N_WORST);
-    memmove(f->worst + at + 1, f->worst + at, (f->n_worst - at - 1) * sizeof *f->worst);
-    f->worst[at] = *t;
+    top->n = MIN(top->n + 1, (size_t)N_WORST);
+    memmove(top->v + at + 1, top->v + at, (top->n - at - 1) * sizeof *top->v);
+    memmove(top->cost + at + 1, top->cost + at, (top->n - at - 1) * sizeof *top->cost);
+    top->v[at] = *t;
+    top->cost[at] = cost;
 }
 
 static void on_turn(void *ctx, const struct turn *t)
@@ -495,7 +502,10 @@ static void on_turn(void *ctx, const struct turn *t)
     if (t->launched)
         lcp_add(&f->prompts, t->n_prompt);
     add_cost(f, t);
-    add_worst(f, t);
+    if (t->launched && t->lost > 0)
+        add_top(&f->worst, t, t->lost);
+    else if (t->launched && t->cause == CAUSE_RETENTION && t->cause_inferred)
+        add_top(&f->suspected, t, t->n_prompt);
     if (f->trace && t->launched)
         turns_trace_add(f->trace, t);
     if (f->o.keep_turns && t->launched) {
@@ -557,6 +567,8 @@ static void read_body(struct forensics *f, struct unwrapped *u, uint64_t no)
         u->t = f->last_t;
     }
     f->file->unknown += !known;
+    if (known && l.kind == LINE_CREATE && l.engines != ENG_HOLDFAST && l.max > 0 && l.max < 4096)
+        f->ring = (uint32_t)l.max;
     if (!turns_line(f->turns, (uint32_t)(f->file - f->files), no, u, known ? &l : NULL)) {
         f->file->echo++;
         return;
@@ -827,9 +839,13 @@ void forensics_engine(struct forensics *f, struct forensics_engine *out)
 {
     uint64_t best = 0;
     const char *how;
-    *out = (struct forensics_engine){.ckpt_bytes = hist_quantile(&f->ckpt_mib, 0.5) * (double)MIB,
-                                     .n_slots = (uint32_t)f->by_slot.n,
-                                     .rate = rate_of(&f->rate, &how)};
+    *out = (struct forensics_engine){
+        .ckpt_bytes = hist_quantile(&f->ckpt_mib, 0.5) * (double)MIB,
+        .n_slots = (uint32_t)f->by_slot.n,
+        .ring = f->ring,
+        .rate = rate_of(&f->rate, &how),
+        .reused_share =
+            f->total.prompt > 0 ? (double)f->total.reused / (double)f->total.prompt : NAN};
     for (size_t i = 0; i < f->n_files; i++)
         for (size_t k = 0; k < f->files[i].n_stretches; k++) {
             const struct stretch *s = &f->files[i].s[k];
@@ -874,10 +890,18 @@ enum rc forensics_summary(struct forensics *f, json_t *extra, json_t **out, stru
     write_hist(&w, "create_ms", &f->create_ms, 2);
     write_hist(&w, "restore_ms", &f->restore_ms, 2);
     jwrite_end_obj(&w);
-    jwrite_arr(&w, "worst");
-    for (size_t i = 0; i < f->n_worst; i++)
-        write_turn(&w, &f->worst[i], f->files[f->worst[i].file].path);
-    jwrite_end_arr(&w);
+    const struct {
+        const char *key;
+        const struct top *top;
+    } tops[] = {{"worst", &f->worst}, {"suspected", &f->suspected}};
+    for (size_t k = 0; k < COUNT_OF(tops); k++) {
+        jwrite_arr(&w, tops[k].key);
+        for (size_t i = 0; i < tops[k].top->n; i++) {
+            const struct turn *t = &tops[k].top->v[i];
+            write_turn(&w, t, f->files[t->file].path);
+        }
+        jwrite_end_arr(&w);
+    }
     if (f->trace) {
         jwrite_obj(&w, "trace");
         jwrite_u64(&w, "requests", turns_trace_n(f->trace));

@@ -57,8 +57,10 @@ struct forensics_engine {
     uint32_t engines;     /* of most lines */
     int32_t since, until; /* yyyymmdd of the last stretch, 0 open */
     double ckpt_bytes;    /* of one checkpoint; NaN */
-    uint32_t n_slots;     /* most in one process */
+    uint32_t n_slots;     /* that were used */
+    uint32_t ring;        /* checkpoints a slot may hold; 0 = not printed */
     double rate;          /* tokens per second; NaN */
+    double reused_share;  /* of the prompt tokens; NaN */
 };
 void forensics_engine(struct forensics *f, struct forensics_engine *out);
 

@@ -911,7 +911,8 @@ static void checkpoint_line(const struct at *a, struct slot *s)
     switch (l->kind) {
     case LINE_CREATE:
         report(a, s, EV_CREATED, bytes, l->ms, l->pos_max);
-        ring_create(a, s);
+        if (s)
+            ring_create(a, s);
         if (t) {
             t->created++;
             if (!isnan(l->ms)) {
@@ -922,7 +923,8 @@ static void checkpoint_line(const struct at *a, struct slot *s)
         break;
     case LINE_ERASE:
         report(a, s, EV_ERASED, bytes, NAN, l->pos_max);
-        ring_drop(a, s, GONE_ERASED);
+        if (s)
+            ring_drop(a, s, GONE_ERASED);
         if (t) {
             t->erased++;
             note(t, a, "erased");
@@ -930,13 +932,15 @@ static void checkpoint_line(const struct at *a, struct slot *s)
         break;
     case LINE_EVICT:
         report(a, s, EV_EVICTED, bytes, NAN, l->pos_max);
-        ring_drop(a, s, GONE_EVICTED);
+        if (s)
+            ring_drop(a, s, GONE_EVICTED);
         if (t)
             t->evicted++;
         break;
     case LINE_THIN:
         report(a, s, EV_THINNED, bytes, NAN, l->pos_max);
-        ring_drop(a, s, GONE_THINNED);
+        if (s)
+            ring_drop(a, s, GONE_THINNED);
         if (t)
             t->thinned++;
         break;

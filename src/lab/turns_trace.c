@@ -95,14 +95,15 @@ static void write_seg(struct jwrite *w, const char *key, const struct seg *s)
 void turns_trace_add(struct turns_trace *x, const struct turn *t)
 {
     struct content *c = content_of(x, t->process, t->slot);
-    if (!c || t->n_prompt < 1 || t->n_prompt > UINT32_MAX || t->lcp < 0 ||
-        t->generated > UINT32_MAX) {
+    /* a cancelled turn counts as far as it came */
+    const int64_t n_prompt = t->n_prompt < 0 && t->cancelled ? t->held_after : t->n_prompt;
+    if (!c || n_prompt < 1 || n_prompt > UINT32_MAX || t->lcp < 0 || t->generated > UINT32_MAX) {
         x->left_out++;
         if (c)
             c->n = 0;
         return;
     }
-    const int64_t keep = MIN(t->lcp, t->n_prompt), gen = MAX(t->generated, 0);
+    const int64_t keep = MIN(t->lcp, n_prompt), gen = MAX(t->generated, 0);
     /* whole segments below the common prefix, then a part of one */
     size_t whole = 0;
     int64_t at = 0;
@@ -114,8 +115,8 @@ void turns_trace_add(struct turns_trace *x, const struct turn *t)
         own[n_own++] = (struct seg){c->segs[whole].cid, keep - at};
     else if (at < keep) /* the log begins with a slot that held something */
         own[n_own++] = (struct seg){x->next_cid++, keep - at};
-    if (t->n_prompt > keep)
-        own[n_own++] = (struct seg){x->next_cid++, t->n_prompt - keep};
+    if (n_prompt > keep)
+        own[n_own++] = (struct seg){x->next_cid++, n_prompt - keep};
     const size_t n_prompt_segs = n_own;
     if (gen)
         own[n_own++] = (struct seg){x->next_cid++, gen};
