@@ -18,7 +18,7 @@ enum {
 
 struct proc {
     char name[PROCESS_NAME_MAX];
-    uint32_t index;
+    uint32_t index, restart; /* how many of the name came before */
     bool fresh;      /* its slots are known to have been empty at first */
     bool active;     /* slots have been used: the next start is another process */
     bool retired;    /* another one took its name */
@@ -140,6 +140,7 @@ static struct proc *proc_add(struct turns *t, struct str name, uint32_t restart)
     p->owner_slot = -1;
     p->clock = NAN;
     p->index = t->n_procs;
+    p->restart = restart;
     t->procs[t->n_procs++] = p;
     return p;
 }
@@ -162,8 +163,9 @@ static struct proc *proc_of(struct turns *t, struct str name)
             return t->procs[i];
         }
     uint32_t restart = 0;
-    for (uint32_t i = 0; i < t->n_procs; i++)
-        restart += proc_is(t->procs[i], name);
+    for (uint32_t i = t->n_procs; i-- > 0 && !restart;)
+        if (proc_is(t->procs[i], name))
+            restart = t->procs[i]->restart + 1;
     struct proc *p = proc_add(t, name, restart);
     t->last_proc = t->n_procs - 1;
     return p;
