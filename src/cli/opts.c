@@ -87,8 +87,8 @@ struct nearest {
 static void nearest_try(struct nearest *n, struct str name)
 {
     const unsigned d = distance(n->word, name);
-    /* a third of the letters wrong is no slip of the fingers any more */
-    if (d < n->at && 3 * d <= MAX(n->word.n, name.n)) {
+    /* more than a third of the letters wrong is no slip of the fingers */
+    if (d < n->at && 3 * d <= MAX(n->word.n, name.n) + 1) {
         n->at = d;
         n->best = name;
     }

@@ -2,9 +2,11 @@
 
 #include <math.h>
 #include <string.h>
+#include <sys/random.h>
 
 #include <xxhash.h>
 
+#include "base/clock.h"
 #include "base/mem.h"
 #include "text/bpe.h"
 
@@ -99,9 +101,18 @@ static enum rc read_sampling(const json_t *o, struct sampling *s, struct err *er
     rc = jread_i64(o, "seed", INT64_MIN, INT64_MAX, &seed, err);
     if (!rc && json_is_number(json_object_get(o, "seed"))) {
         s->has_seed = seed != -1 && seed != (int64_t)UINT32_MAX;
-        s->seed = s->has_seed ? (uint64_t)seed : 0;
+        s->seed = (uint64_t)seed;
     }
     return rc;
+}
+
+/* One that any JSON reader can hold and send again. */
+static uint64_t draw_seed(void)
+{
+    uint32_t seed;
+    if (getrandom(&seed, sizeof seed, 0) != (ssize_t)sizeof seed)
+        seed = (uint32_t)clock_wall_ns();
+    return seed % UINT32_MAX;
 }
 
 /* The first of these names that is there. */
@@ -311,6 +322,10 @@ enum rc params_read(const struct call *c, struct params *p, struct err *err)
     if (!rc)
         rc = read_bias(c, p, err);
     p->n_probs = (uint32_t)n_probs;
+    if (!p->sampling.has_seed) {
+        p->sampling.has_seed = true;
+        p->sampling.seed = draw_seed();
+    }
     if (rc)
         params_release(p);
     return rc;

@@ -1,10 +1,8 @@
 #include "server/server.h"
 
 #include <inttypes.h>
-#include <limits.h>
 #include <string.h>
 #include <strings.h>
-#include <sys/random.h>
 
 #include "base/clock.h"
 #include "base/mem.h"

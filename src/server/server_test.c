@@ -548,7 +548,10 @@ static void settings_reach_the_engine(void **state)
                          "\"logit_bias\":{\"6\":-100}}"),
                      200);
     assert_int_equal(d->n_predict, 3);
-    assert_false(d->sampling.has_seed);
+    const uint64_t drawn = d->sampling.seed;
+    assert_true(d->sampling.has_seed && drawn < UINT32_MAX);
+    assert_int_equal(ask(w, "POST", "/v1/completions", "{\"prompt\":\"a\"}"), 200);
+    assert_true(d->sampling.seed != drawn);
     assert_true(w->engine.last_bias.id == 6 && w->engine.last_bias.bias == -100);
     assert_false(d->no_cache);
 }
