@@ -202,11 +202,11 @@ enum rc bind_rest(const struct bind *b, uint32_t n_layer, struct err *err)
             return err_set(err, RC_UNSUPPORTED,
                            "tensor %.*s: matrices with a scale of their own are not done",
                            (int)t->name.n, t->name.p);
-        if (b->lg && unknown < SHOWN)
+        if (unknown < SHOWN)
             log_warn(b->lg, "tensor %.*s is not known and not used", (int)t->name.n, t->name.p);
         unknown++;
     }
-    if (b->lg && unknown > SHOWN)
+    if (unknown > SHOWN)
         log_warn(b->lg, "%" PRIu64 " more tensors are not known and not used", unknown - SHOWN);
     return RC_OK;
 }

@@ -228,8 +228,7 @@ static void lock_memory(const struct logger *lg)
     if (mlockall(MCL_CURRENT | MCL_FUTURE | MCL_ONFAULT)) {
         struct err err;
         err_sys(&err, "memory is not locked");
-        if (lg)
-            log_warn(lg, "%s", err.msg);
+        log_warn(lg, "%s", err.msg);
     }
 }
 
