@@ -11,6 +11,13 @@ static const struct {
     int (*run)(int argc, char **argv);
     const char *help;
 } commands[] = {
+    {"serve", cmd_serve, "serve a model over HTTP"},
+    {"run", cmd_run, "complete a prompt, without a server"},
+    {"demo", cmd_demo, "show what the cache does, and check it"},
+    {"inspect", cmd_inspect, "print what a model file holds"},
+    {"forensics", cmd_forensics, "find out from a log what was prefilled again, and why"},
+    {"experiment", cmd_experiment, "stage the controlled experiment on prefix reuse"},
+    {"make-model", cmd_make_model, "write a model with random weights"},
     {"version", cmd_version, "print the version"},
 };
 

@@ -209,7 +209,7 @@ static void admit(struct engine *e)
 
 static void step(struct engine *e)
 {
-    uint32_t n = 0, n_runs = 0, n_rows = 0;
+    uint32_t n = 0, n_runs = 0, n_rows = 0, n_wanted = 0;
     bool decodes = false;
     for (uint32_t i = 0; i < e->n_seqs; i++)
         if (e->seqs[i].state >= SEQ_PREFILL) {
@@ -226,8 +226,10 @@ static void step(struct engine *e)
         const uint32_t take = e->rows[i].take;
         if (!take)
             continue;
-        float *logits = e->logits + (size_t)n_runs * e->limits.n_vocab;
+        /* the rows that are wanted without gaps: the model then reads its head once for all */
+        float *logits = e->logits + (size_t)n_wanted * e->limits.n_vocab;
         if (seq_run(&e->seqs[e->run_seq[i]], &e->env, take, logits, &e->runs[n_runs])) {
+            n_wanted += e->runs[n_runs].n_logits;
             e->run_seq[n_runs++] = e->run_seq[i];
             n_rows += take;
         }

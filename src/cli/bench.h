@@ -1,0 +1,58 @@
+/* bench.h - time a model without a server: prefill, decode, snapshots, and what the machine could do.
+ *
+ * Each figure is taken n times over; what comes before it (the depth) is computed once and then
+ * restored.  Tokens are random: nothing here depends on what they say.
+ */
+#ifndef HOLDFAST_CLI_BENCH_H
+#define HOLDFAST_CLI_BENCH_H
+
+#include "model/model.h"
+#include "nn/roof.h"
+
+/* What evaluating one token takes at least, from the file's tensors: matrices only. */
+struct bench_work {
+    double int8_ops, f32_ops; /* multiply-adds count two; by the tensors' types */
+    double read_bytes;        /* weights that are touched */
+};
+struct bench_cost {
+    struct bench_work body, head; /* head: only where logits are asked for */
+};
+NODISCARD enum rc bench_cost_of(const struct gguf *g, struct bench_cost *out, struct err *err);
+
+enum bench_kind { BENCH_PREFILL, BENCH_DECODE, BENCH_SNAPSHOT };
+
+struct bench_result {
+    enum bench_kind kind;
+    uint32_t n_threads, n_tokens, n_depth;
+    uint32_t n_samples;
+    double *s;                  /* [n_samples] seconds; of a snapshot: to create one */
+    double *restore_s, *copy_s; /* [n_samples] of a snapshot: to restore it; a memcpy of its size */
+    uint64_t bytes;             /* of a snapshot */
+    double least_s;             /* what the rooflines allow; 0 = not known */
+    struct roof roof;
+    struct model_profile profile; /* all zero unless asked for */
+};
+void bench_result_release(struct bench_result *r);
+
+/* A model on so many threads. */
+struct bench_rig;
+struct bench_opts {
+    struct gguf *g; /* borrowed */
+    uint32_t n_threads, n_ubatch;
+    const char *isa;
+    enum kv_type kv_type;
+    bool no_repack, mlock, profile;
+    const struct logger *lg;
+};
+NODISCARD enum rc bench_open(const struct bench_opts *o, struct bench_rig **out, struct err *err);
+void bench_close(struct bench_rig *b);
+const struct model_info *bench_model(const struct bench_rig *b);
+/* n_tokens at position n_depth, one forward of up to n_ubatch after the other (prefill), or one token
+ * a forward (decode). */
+NODISCARD enum rc bench_run(struct bench_rig *b, enum bench_kind kind, uint32_t n_tokens,
+                            uint32_t n_depth, uint32_t n_samples, struct bench_result *out,
+                            struct err *err);
+NODISCARD enum rc bench_snapshot(struct bench_rig *b, uint32_t n_samples, struct bench_result *out,
+                                 struct err *err);
+
+#endif
