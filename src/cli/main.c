@@ -14,6 +14,7 @@ static const struct {
     {"serve", cmd_serve, "serve a model over HTTP"},
     {"run", cmd_run, "complete a prompt, without a server"},
     {"demo", cmd_demo, "show what the cache does, and check it"},
+    {"bench", cmd_bench, "time a model on this machine"},
     {"inspect", cmd_inspect, "print what a model file holds"},
     {"forensics", cmd_forensics, "find out from a log what was prefilled again, and why"},
     {"experiment", cmd_experiment, "stage the controlled experiment on prefix reuse"},
