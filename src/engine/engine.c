@@ -89,7 +89,8 @@ static void handle(struct engine *e, struct msg *m)
     }
     case MSG_STOP:
         e->stopping = true;
-        e->stop_at_ns = clock_mono_ns() + ((struct stop_msg *)m)->drain_ns;
+        if (!add_u64(clock_mono_ns(), ((struct stop_msg *)m)->drain_ns, &e->stop_at_ns))
+            e->stop_at_ns = UINT64_MAX;
         break;
     }
 }
