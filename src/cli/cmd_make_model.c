@@ -28,11 +28,11 @@ int cmd_make_model(int argc, char **argv)
     const char *type = "f32", *out = NULL;
     const struct logger lg = {.level = LOG_INFO, .out = stderr};
     struct maker_opts m = {.lg = &lg, .stop = &interrupted};
-    int64_t seed = 1;
+    uint32_t seed = 1;
     const struct opt table[] = {
         {"--preset", OPT_STR, &m.preset, .arg = "NAME", .help = "shape of the model, see below"},
         {"--type", OPT_STR, &type, .arg = "TYPE", .help = "type of the matrices (f32)"},
-        {"--seed", OPT_I64, &seed, .arg = "N", .help = "of the random weights (1)"},
+        {"--seed", OPT_U32, &seed, .arg = "N", .help = "of the random weights (1)"},
         {"-o --out", OPT_STR, &out, .arg = "FILE", .help = "file to write"},
         {"--layers", OPT_U32, &m.n_layers, .arg = "N",
          .help = "other number of layers, a multiple of 4"},
@@ -65,7 +65,7 @@ int cmd_make_model(int argc, char **argv)
         return 2;
     }
     m.type = di->type;
-    m.seed = (uint64_t)seed;
+    m.seed = seed;
 
     struct maker_info info;
     struct err err = {0};
