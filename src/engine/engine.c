@@ -435,9 +435,10 @@ static void take_view(struct engine *e, void *ctx)
         return;
     }
     view_slots(e, v);
-    while (c->entries && v->n_entries < v->cache.n_snaps &&
-           cache_entry_at(cache, v->n_entries, &v->entries[v->n_entries]))
-        v->n_entries++;
+    struct cache_entry entry;
+    for (uint32_t i = 0; c->entries && cache_entry_at(cache, i, &entry); i++)
+        if (cache_entry_get(cache, entry.id, &entry) && v->n_entries < v->cache.n_snaps)
+            v->entries[v->n_entries++] = entry; /* but not those only planned */
     v->n_queued = e->n_queued;
     v->kv_bytes = kv_bytes(reuse_kv(e->env.reuse));
     v->snap_bytes = reuse_snap_bytes(e->env.reuse);

@@ -864,7 +864,7 @@ static void a_view_shows_slots_counters_and_entries_and_an_entry_can_be_dropped(
     assert_int_equal(v.jobs_total, 1);
     assert_int_equal(v.prompt_tokens_total, 100);
     assert_int_equal(v.predicted_tokens_total, 6);
-    assert_true(v.n_entries > 0 && v.n_entries == v.cache.n_snaps);
+    assert_true(v.n_entries > 0);
     assert_true(v.kv_bytes > 0 && v.snap_bytes > 0);
     engine_view_release(&v);
     job_free(j);
