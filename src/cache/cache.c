@@ -46,6 +46,7 @@ enum rc cache_new(const struct cache_opts *o, struct cache **out, struct err *er
     struct cache *c = mem_zalloc(sizeof *c);
     c->o = *o;
     c->policy = policy;
+    c->gen_tokens = 256;
     c->o.page_tokens = MAX(o->page_tokens, 1);
     if (!mul_u64(o->token_bytes, c->o.page_tokens, &c->page_bytes)) {
         mem_free(c);
@@ -75,9 +76,9 @@ void cache_free(struct cache *c)
 {
     if (!c)
         return;
-    for (uint32_t i = 0; i < c->n_live; i++)
-        if (entry_at(c, c->ranks[i].id)->state == ENTRY_LIVE && c->o.ops.drop)
-            c->o.ops.drop(c->o.ops.ctx, c->ranks[i].id);
+    for (uint32_t i = 0; i < c->ranks.n; i++)
+        if (entry_at(c, c->ranks.list[i].id)->state == ENTRY_LIVE && c->o.ops.drop)
+            c->o.ops.drop(c->o.ops.ctx, c->ranks.list[i].id);
     for (uint32_t i = 0; i < c->n_active; i++)
         mem_free(c->active[i].prompt);
     mem_free(c->active);
@@ -93,18 +94,37 @@ void cache_free(struct cache *c)
 
 uint64_t cache_overhead(const struct cache *c)
 {
-    return radix_bytes(&c->tree) + c->entries_cap * sizeof *c->entries +
-           c->ranks_cap * sizeof *c->ranks + (c->policy->bytes ? c->policy->bytes(c) : 0);
+    return radix_bytes(&c->tree) + c->entries_cap * sizeof *c->entries + ranks_bytes(&c->ranks) +
+           (c->policy->bytes ? c->policy->bytes(c) : 0);
 }
 
 uint64_t cache_used(const struct cache *c)
 {
-    return c->n_live * c->o.snap_bytes + c->n_pages * c->page_bytes +
+    return c->ranks.n * c->o.snap_bytes + c->n_pages * c->page_bytes +
            (c->o.charge_tree ? cache_overhead(c) : 0);
 }
 
-static void evict(struct cache *c, snap_id id, uint64_t now_ns)
+void cache_unplan(struct cache *c, snap_id id, enum ghost_why why, uint64_t now_ns)
 {
+    struct entry *e = entry_at(c, id);
+    CHECK(e->state == ENTRY_PLANNED);
+    const uint32_t leaf = e->stand_in ? e->node : 0;
+    if (leaf)
+        for (uint32_t i = 0; i < c->n_active; i++)
+            if (c->active[i].stand_in == id)
+                c->active[i].stand_in = 0;
+    entry_leave(c, id, why, now_ns);
+    if (leaf)
+        radix_remove_leaf(&c->tree, leaf);
+}
+
+void cache_evict(struct cache *c, snap_id id, uint64_t now_ns)
+{
+    if (entry_at(c, id)->state == ENTRY_PLANNED) {
+        c->stats.rejected++;
+        cache_unplan(c, id, GHOST_DEAR, now_ns);
+        return;
+    }
     entry_leave(c, id, GHOST_EVICTED, now_ns);
     c->stats.evictions++;
     if (c->o.ops.drop)
@@ -124,55 +144,30 @@ void cache_settle(struct cache *c, uint64_t now_ns)
         const snap_id id = entry_least(c, 0);
         if (!id)
             break;
-        evict(c, id, now_ns);
+        cache_evict(c, id, now_ns);
     }
 }
 
 uint64_t cache_shrink(struct cache *c, uint64_t bytes, uint64_t now_ns)
 {
-    const uint64_t before = cache_used(c);
-    while (before - cache_used(c) < bytes) {
+    uint64_t freed = 0;
+    while (freed < bytes) {
         const snap_id id = entry_least(c, 0);
         if (!id)
             break;
-        evict(c, id, now_ns);
+        if (entry_at(c, id)->state == ENTRY_LIVE) /* others hold no memory yet */
+            freed += entry_bytes(c, entry_at(c, id));
+        cache_evict(c, id, now_ns);
     }
-    return before - cache_used(c);
+    return freed;
 }
 
 /* -- offers ---------------------------------------------------------------------------------- */
 
-static snap_id reject(struct cache *c, enum reject why, snap_id ghost, enum ghost_why as)
+/* The ghost at pos, made when there is none; 0 when memory is out. */
+static snap_id ghost_here(struct cache *c, snap_id id, uint32_t pos, enum cut_kind kind,
+                          uint64_t family)
 {
-    if (ghost)
-        entry_at(c, ghost)->why = (uint8_t)as;
-    c->last_reject = why;
-    c->stats.rejected += why != REJECT_HELD;
-    return 0;
-}
-
-static uint64_t family_at(const struct active *a, uint32_t pos, enum cut_kind kind)
-{
-    if (kind == CUT_SIGNATURE)
-        for (uint32_t i = 0; i < a->n_notes; i++)
-            if (a->notes[i].pos == pos)
-                return a->notes[i].family;
-    return a->family;
-}
-
-static bool is_promised(const struct active *a, uint32_t pos)
-{
-    for (uint32_t i = 0; i < a->n_promised; i++)
-        if (a->promised[i] == pos)
-            return true;
-    return false;
-}
-
-/* The ghost of this position, made when there is none; 0 when memory is out. */
-static snap_id ghost_here(struct cache *c, const struct active *a, snap_id id, uint32_t pos,
-                          enum cut_kind kind)
-{
-    const uint64_t family = family_at(a, pos, kind);
     if (!id)
         return entry_new_ghost(c, pos, kind, family, GHOST_DEAR);
     struct entry *e = entry_at(c, id);
@@ -186,55 +181,95 @@ static snap_id ghost_here(struct cache *c, const struct active *a, snap_id id, u
     return id;
 }
 
-snap_id cache_offer(struct cache *c, const struct plan *p, const token *seq, uint32_t pos,
-                    enum cut_kind kind, uint64_t now_ns)
+enum reject cache_consider(struct cache *c, const struct active *a, uint32_t pos,
+                           enum cut_kind kind, uint64_t family, bool certain, snap_id *id)
 {
-    struct active *a = cache_find_active(c, p->ticket);
-    c->stats.offers++;
-    if (!a || !pos || !c->policy->admit)
-        return reject(c, REJECT_DEAR, 0, 0);
-    a->progress = MAX(a->progress, pos);
-    if (!radix_insert(&c->tree, seq, pos, &c->path) || !entry_reserve_rank(c))
-        return reject(c, REJECT_MEMORY, 0, 0);
-    radix_touch(&c->tree, &c->path);
-    snap_id id = entry_find(c, pos);
-    if (id && entry_is_live(entry_at(c, id)))
-        return reject(c, REJECT_HELD, 0, 0);
-    id = ghost_here(c, a, id, pos, kind);
-    if (!id)
-        return reject(c, REJECT_MEMORY, 0, 0);
-
-    struct entry *e = entry_at(c, id);
+    *id = entry_find(c, pos);
+    if (*id && entry_is_live(entry_at(c, *id)))
+        return REJECT_HELD;
+    *id = ghost_here(c, *id, pos, kind, family);
+    if (!*id || !ranks_reserve(&c->ranks))
+        return REJECT_MEMORY;
+    struct entry *e = entry_at(c, *id);
     const snap_id above = entry_above(c, e->node, pos);
     const uint32_t gap = pos - (above ? entry_at(c, above)->pos : 0);
-    if (gap < MIN_TOKENS)
-        return reject(c, REJECT_SMALL, id, GHOST_SMALL);
     const uint64_t cost = entry_cost(c, e->node, pos), used = cache_used(c);
-    if (cost > c->o.ram_bytes || (c->n_pins && used + cost > c->o.ram_bytes &&
-                                  entry_pinned_bytes(c, a->restore) + cost > c->o.ram_bytes))
-        return reject(c, REJECT_BUDGET, id, GHOST_DEAR);
-    if (!is_promised(a, pos)) {
-        const uint64_t over = used + cost > c->o.ram_bytes ? used + cost - c->o.ram_bytes : 0;
-        const snap_id least = over ? entry_least(c, a->restore) : 0;
-        const double floor = least ? entry_value(c, least) : 0;
-        if (!c->policy->admit(c, e, gap, floor, MIN(over, cost)))
-            return reject(c, REJECT_DEAR, id, GHOST_DEAR);
-    }
-    /* What goes may be the entry above, and its path's KV with it: the cost is seen anew each time. */
-    while (cache_used(c) + entry_cost(c, e->node, pos) > c->o.ram_bytes) {
-        const snap_id least = entry_least(c, a->restore);
-        if (!least)
-            return reject(c, REJECT_BUDGET, id, GHOST_DEAR);
-        if (least == a->restore)
-            a->restore = 0;
-        evict(c, least, now_ns);
-    }
-    entry_enter(c, id);
-    e = entry_at(c, id);
+    const uint64_t over = used + cost > c->o.ram_bytes ? used + cost - c->o.ram_bytes : 0;
+    const bool small = gap < MIN_TOKENS && kind != CUT_BRANCH && !certain;
+    e->why = small ? GHOST_SMALL : GHOST_DEAR;
+    if (small)
+        return REJECT_SMALL;
+    if (cost > c->o.ram_bytes ||
+        (over && c->n_pins && entry_pinned_bytes(c, a->restore) + cost > c->o.ram_bytes))
+        return REJECT_BUDGET;
+    if (!certain && !c->policy->admit(c, e, gap, entry_loss(c, MIN(over, cost), a->restore)))
+        return REJECT_DEAR;
+    return REJECT_NONE;
+}
+
+static bool is_promised(const struct active *a, uint32_t pos)
+{
+    for (uint32_t i = 0; i < a->n_promised; i++)
+        if (a->promised[i] == pos)
+            return true;
+    return false;
+}
+
+static snap_id reserve(struct cache *c, snap_id id, uint64_t now_ns)
+{
+    struct entry *e = entry_at(c, id);
+    e->state = ENTRY_RESERVED;
     e->made_ns = e->used_ns = now_ns;
     entry_pin(c, id, 1);
     c->last_reject = REJECT_NONE;
     return id;
+}
+
+static snap_id offer_unplanned(struct cache *c, struct active *a, uint32_t pos, enum cut_kind kind,
+                               uint64_t now_ns)
+{
+    snap_id id;
+    c->last_reject = cache_consider(c, a, pos, kind, a->family, is_promised(a, pos), &id);
+    /* What goes may be the entry above, and its path's KV with it: the cost is seen anew each time. */
+    while (!c->last_reject &&
+           cache_used(c) + entry_cost(c, entry_at(c, id)->node, pos) > c->o.ram_bytes) {
+        const snap_id least = entry_least(c, a->restore);
+        if (!least) {
+            c->last_reject = REJECT_BUDGET;
+            break;
+        }
+        if (least == a->restore)
+            a->restore = 0;
+        cache_evict(c, least, now_ns);
+    }
+    if (c->last_reject)
+        return 0;
+    entry_enter(c, id);
+    return reserve(c, id, now_ns);
+}
+
+snap_id cache_offer(struct cache *c, const struct plan *p, const token *seq, uint32_t pos,
+                    enum cut_kind kind, uint64_t now_ns)
+{
+    struct active *a = cache_find_active(c, p->ticket);
+    c->last_reject = REJECT_DEAR;
+    if (!a || !pos || !c->policy->admit)
+        return 0;
+    a->progress = MAX(a->progress, pos);
+    if (kind == CUT_GEN_END && a->stand_in)
+        cache_unplan(c, a->stand_in, GHOST_DEAR, now_ns);
+    c->last_reject = REJECT_MEMORY;
+    if (!radix_insert(&c->tree, seq, pos, &c->path))
+        return 0;
+    radix_touch(&c->tree, &c->path);
+    cache_mark_done(c, pos);
+    const snap_id id = entry_find(c, pos);
+    if (id && entry_at(c, id)->state == ENTRY_PLANNED)
+        return reserve(c, id, now_ns);
+    c->stats.offers++;
+    const snap_id got = offer_unplanned(c, a, pos, kind, now_ns);
+    c->stats.rejected += !got && c->last_reject != REJECT_HELD;
+    return got;
 }
 
 void cache_commit(struct cache *c, snap_id id)
@@ -318,7 +353,7 @@ snap_id cache_donor(const struct cache *c, snap_id id, uint32_t *shared)
     return 0;
 }
 
-static void describe(const struct cache *c, snap_id id, struct cache_entry *out)
+static void describe(struct cache *c, snap_id id, struct cache_entry *out)
 {
     const struct entry *e = entry_at(c, id);
     *out = (struct cache_entry){
@@ -336,15 +371,15 @@ static void describe(const struct cache *c, snap_id id, struct cache_entry *out)
     };
 }
 
-bool cache_entry_at(const struct cache *c, uint32_t i, struct cache_entry *out)
+bool cache_entry_at(struct cache *c, uint32_t i, struct cache_entry *out)
 {
-    if (i >= c->n_live)
+    if (i >= c->ranks.n)
         return false;
-    describe(c, c->ranks[i].id, out);
+    describe(c, c->ranks.list[i].id, out);
     return true;
 }
 
-bool cache_entry_get(const struct cache *c, snap_id id, struct cache_entry *out)
+bool cache_entry_get(struct cache *c, snap_id id, struct cache_entry *out)
 {
     if (!committed(c, id))
         return false;
@@ -358,7 +393,7 @@ void cache_stats(const struct cache *c, struct cache_stats *out)
     out->budget = c->o.ram_bytes;
     out->bytes = cache_used(c);
     out->tree_bytes = cache_overhead(c);
-    out->n_snaps = c->n_live;
+    out->n_snaps = c->ranks.n;
     out->n_pinned = c->n_pins;
     out->n_nodes = c->tree.n_nodes;
     out->n_tokens = c->tree.n_tokens;

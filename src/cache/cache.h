@@ -124,10 +124,6 @@ void cache_commit(struct cache *c, snap_id id);
 /* Not called back through ops.drop. */
 void cache_abandon(struct cache *c, snap_id id);
 
-/* The entry whose path shares the longest prefix with seq [n], and how long that prefix is; 0 when none
- * shares a token.  For the driver: KV of that prefix need not be held twice. */
-snap_id cache_nearest(const struct cache *c, const token *seq, uint32_t n, uint32_t *common);
-
 /* The request ends; seq[0 .. n) is all that was evaluated (prompt, or the finished part of it, and
  * what was generated).  Remembers the path and unpins. */
 void plan_done(struct cache *c, const struct plan *p, const token *seq, uint32_t n,
@@ -175,9 +171,9 @@ struct cache_entry {
     snap_id above; /* nearest shallower entry on its path, or 0 */
     bool user_pin;
 };
-bool cache_entry_at(const struct cache *c, uint32_t i, struct cache_entry *out);
+bool cache_entry_at(struct cache *c, uint32_t i, struct cache_entry *out);
 /* False when id is no committed entry. */
-bool cache_entry_get(const struct cache *c, snap_id id, struct cache_entry *out);
+bool cache_entry_get(struct cache *c, snap_id id, struct cache_entry *out);
 
 /* The committed entry, other than id, whose path shares most with id's; *shared = tokens in common
  * (<= id's pos; that many tokens' KV need no pages of id's own).  0 when none shares any. */

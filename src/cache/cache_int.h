@@ -5,6 +5,7 @@
 #include "cache/cache.h"
 #include "cache/policy.h"
 #include "cache/radix.h"
+#include "cache/rank.h"
 
 enum {
     MIN_TOKENS = 32,    /* an entry saves at least that many over the one above it */
@@ -12,11 +13,18 @@ enum {
     MAX_GHOSTS = 20000, /* entries without a state, kept for what they teach */
 };
 
-enum entry_state { ENTRY_FREE, ENTRY_GHOST, ENTRY_RESERVED, ENTRY_LIVE };
+enum entry_state {
+    ENTRY_FREE,
+    ENTRY_GHOST,
+    ENTRY_PLANNED,  /* room is kept for it, the request has not come there yet */
+    ENTRY_RESERVED, /* offered: the driver is copying the state */
+    ENTRY_LIVE
+};
 enum ghost_why { GHOST_EVICTED, GHOST_DEAR, GHOST_SMALL, GHOST_ABANDONED };
 
-/* A position on a path whose state is kept (live), about to be kept (reserved) or was found not worth
- * keeping (ghost).  RESERVED counts as live in everything but drop.  Index = snap_id. */
+/* A position on a path whose state is kept or about to be (live), or was found not worth keeping (ghost).
+ * "Live" here and below means PLANNED, RESERVED or LIVE: all three take part in bytes and ranking alike; only
+ * LIVE ones have a payload.  Index = snap_id. */
 struct entry {
     uint32_t node, pos; /* node->start < pos <= node->end */
     uint32_t next; /* of its node's list, which runs from deep to shallow; free: list of free */
@@ -37,14 +45,8 @@ struct entry {
     bool tip;       /* no live entry below it (ghost: when it was last live) */
     bool due;       /* in a list of due_* */
     bool user_pin;
-};
-
-/* What ranks a live entry: value = weight * policy->rate(cell).  Dense, so that the least valuable is found by
- * running over it. */
-struct rank {
-    double weight;
-    uint32_t cell; /* the policy's */
-    snap_id id;
+    bool stand_in;  /* planned end of a generation, on made-up tokens; see plan.c */
+    uint32_t owner; /* planned: its request (low half of the ticket) */
 };
 
 /* A request between plan_make and plan_done. */
@@ -53,13 +55,12 @@ struct active {
     token *prompt; /* a copy, for those who may wait for it; NULL when memory was out */
     uint32_t n;
     uint32_t progress;
+    uint32_t lcp;    /* with what was evaluated when it came */
     snap_id restore; /* pinned */
     uint64_t family;
-    struct {
-        uint32_t pos;
-        uint64_t family;
-    } notes[PLAN_MAX_CUTS]; /* cuts that belong to a family of their own */
-    uint32_t n_notes;
+    snap_id planned[PLAN_MAX_CUTS + 1]; /* some of them may have gone since: see owner */
+    uint32_t n_planned;
+    snap_id stand_in;     /* one of them, or 0 */
     uint32_t promised[8]; /* positions others wait for: their use is certain */
     uint32_t n_promised;
 };
@@ -76,9 +77,7 @@ struct cache {
     struct entry *entries;  /* [0] unused */
     size_t entries_cap;
     uint32_t entries_used, entries_free;
-    struct rank *ranks;
-    size_t ranks_cap;
-    uint32_t n_live; /* reserved ones included */
+    struct ranks ranks; /* of live entries; ranks.n is their number */
     uint32_t n_ghosts, ghost_oldest, ghost_newest;
     uint64_t n_pages; /* resident */
     uint32_t n_pins;  /* entries with pins > 0 */
@@ -89,15 +88,32 @@ struct cache {
     uint64_t last_ticket;
     uint32_t now; /* requests so far: the only clock decisions know */
     uint32_t mark;
+    double gen_tokens; /* of a generation, running mean */
     enum reject last_reject;
     struct cache_stats stats; /* counters only */
 };
 
+/* Positions worth an entry, in order; who comes first names the kind. */
+struct candidates {
+    struct candidate {
+        uint32_t pos;
+        enum cut_kind kind;
+        uint64_t family;
+    } list[PLAN_MAX_CUTS];
+    uint32_t n;
+    bool gen_end; /* and the end of generation, wherever that will be */
+};
+enum { SPARE_CUTS = 8 }; /* of PLAN_MAX_CUTS, left free for requests that wait (plan_add_cut) */
+/* Ignores positions at or below above, beyond to, and such that are there; false when full. */
+bool candidates_add(struct candidates *cs, uint32_t above, uint32_t to, uint32_t pos,
+                    enum cut_kind kind, uint64_t family);
+
 /* What plan_make found for a prompt. */
 struct lookup {
-    const struct radix_path *path; /* of the prompt, as far as it was walked before */
+    const struct radix_path *path; /* of the prompt, as far as it was asked for before */
     uint32_t lcp;                  /* = path->len */
-    uint32_t limit;                /* deepest position that may be restored */
+    uint32_t done;                 /* as far as it was evaluated: <= lcp */
+    uint32_t limit;                /* deepest position that could be restored: of done, below n */
     snap_id live;                  /* deepest live entry at or above limit, or 0 */
     snap_id ghost;                 /* deepest ghost at or above limit, or 0 */
     uint32_t start;                /* what is restored: pos of live, or 0 */
@@ -112,22 +128,26 @@ snap_id entry_find(const struct cache *c, uint32_t pos);
 /* A new ghost there; 0 when memory is out. */
 snap_id entry_new_ghost(struct cache *c, uint32_t pos, enum cut_kind kind, uint64_t family,
                         enum ghost_why why);
-NODISCARD bool entry_reserve_rank(struct cache *c);
-void entry_enter(struct cache *c, snap_id id); /* ghost -> reserved; a rank was reserved */
+/* ghost -> planned; a rank was reserved */
+void entry_enter(struct cache *c, snap_id id);
 void entry_leave(struct cache *c, snap_id id, enum ghost_why why, uint64_t now_ns); /* -> ghost */
 void entry_forget(struct cache *c, snap_id id); /* ghost -> free */
 void entry_pin(struct cache *c, snap_id id, int by);
 /* Nearest live entry above a position in node, or 0. */
 snap_id entry_above(const struct cache *c, uint32_t node, uint32_t pos);
-/* A committed entry below node's edge, but not below its child but; 0 when the first found has none. */
+/* A committed entry below node's edge, but not below its child but, or 0. */
 snap_id entry_any_below(const struct cache *c, uint32_t node, uint32_t but);
 /* Bytes that an entry at pos in node would add: its snapshot and the pages not resident yet. */
 uint64_t entry_cost(const struct cache *c, uint32_t node, uint32_t pos);
 /* Bytes freed if the live entry went. */
 uint64_t entry_bytes(const struct cache *c, const struct entry *e);
-double entry_value(const struct cache *c, snap_id id);
+double entry_value(struct cache *c, snap_id id);
+/* weight or cell of a live entry has changed */
+void entry_revalue(struct cache *c, snap_id id);
 /* The unpinned live entry of least value (ties: the smaller id), but may be pinned once; 0 = none. */
-snap_id entry_least(const struct cache *c, snap_id but);
+snap_id entry_least(struct cache *c, snap_id but);
+/* What would be lost with the least valuable entries that together free need bytes: the sum of value * bytes. */
+double entry_loss(struct cache *c, uint64_t need, snap_id but);
 /* Snapshots of the pinned entries and the union of their KV, but only if it is pinned twice. */
 uint64_t entry_pinned_bytes(struct cache *c, snap_id but);
 
@@ -135,6 +155,15 @@ uint64_t entry_pinned_bytes(struct cache *c, snap_id but);
 uint64_t cache_used(const struct cache *c);          /* against ram_bytes */
 uint64_t cache_overhead(const struct cache *c);      /* tree, entries, tables */
 void cache_settle(struct cache *c, uint64_t now_ns); /* within tree cap and budget */
+void cache_evict(struct cache *c, snap_id id, uint64_t now_ns);
+/* Planned entry -> ghost (a stand-in: -> gone, its made-up tokens with it). */
+void cache_unplan(struct cache *c, snap_id id, enum ghost_why why, uint64_t now_ns);
+/* Is an entry of this request at pos on c->path worth its bytes?  If so *id is a ghost there that may enter; it does
+ * not fit yet.  certain: it will be used, whatever the policy thinks. */
+enum reject cache_consider(struct cache *c, const struct active *a, uint32_t pos,
+                           enum cut_kind kind, uint64_t family, bool certain, snap_id *id);
+/* The first n tokens of c->path have been evaluated. */
+void cache_mark_done(struct cache *c, uint32_t n);
 struct active *cache_find_active(struct cache *c, uint64_t ticket);
 
 static inline struct entry *entry_at(const struct cache *c, snap_id id)
@@ -142,9 +171,14 @@ static inline struct entry *entry_at(const struct cache *c, snap_id id)
     return &c->entries[id];
 }
 
+static inline struct rank *entry_rank(const struct cache *c, const struct entry *e)
+{
+    return &c->ranks.list[e->slot];
+}
+
 static inline bool entry_is_live(const struct entry *e)
 {
-    return e->state >= ENTRY_RESERVED;
+    return e->state >= ENTRY_PLANNED;
 }
 
 #endif

@@ -37,7 +37,7 @@ bool entries_init(struct cache *c)
 void entries_release(struct cache *c)
 {
     mem_free(c->entries);
-    mem_free(c->ranks);
+    ranks_release(&c->ranks);
 }
 
 /* Deeper first. */
@@ -183,7 +183,8 @@ static void refresh(struct cache *c, snap_id id)
     const snap_id above = entry_above(c, e->node, e->pos);
     e->gap = e->pos - (above ? entry_at(c, above)->pos : 0);
     e->pages = tip ? pages_of_tip(c, e) : 0;
-    c->ranks[e->slot].weight = c->policy->weight ? c->policy->weight(c, e) : 1;
+    entry_rank(c, e)->weight = c->policy->weight ? c->policy->weight(c, e) : 1;
+    entry_revalue(c, id);
 }
 
 static snap_id shallowest(const struct cache *c, const struct radix_node *x)
@@ -237,17 +238,20 @@ static snap_id lone_below(const struct cache *c, const struct radix_node *x, uin
 
 snap_id entry_any_below(const struct cache *c, uint32_t node, uint32_t but)
 {
-    for (;;) {
-        uint32_t n = node_at(c, node)->child;
-        while (n && (n == but || !node_at(c, n)->n_live))
-            n = node_at(c, n)->next;
-        if (!n)
-            return 0;
-        for (snap_id id = node_at(c, n)->live; id; id = entry_at(c, id)->next)
+    for (uint32_t n = node_at(c, node)->child; n;) {
+        const struct radix_node *x = node_at(c, n);
+        for (snap_id id = n == but ? 0 : x->live; id; id = entry_at(c, id)->next)
             if (entry_at(c, id)->state == ENTRY_LIVE)
                 return id;
-        node = n;
+        if (n != but && x->n_live > x->n_own) {
+            n = x->child;
+            continue;
+        }
+        while (n != node && !node_at(c, n)->next)
+            n = node_at(c, n)->parent;
+        n = n == node ? 0 : node_at(c, n)->next;
     }
+    return 0;
 }
 
 /* An entry at (node, pos) has come, or gone: here = 1 or 0.  Whose gap, pages or tip may have changed:
@@ -294,28 +298,22 @@ static void node_set(struct cache *c, struct radix_node *x)
 /* by = +1 or -1 live entries in node's edge, already in or out of its list. */
 static void count(struct cache *c, uint32_t node, int by)
 {
-    node_at(c, node)->n_own += (uint32_t)by;
-    for (; node; node = node_at(c, node)->parent) {
-        struct radix_node *x = node_at(c, node);
+    for (uint32_t n = node; n; n = node_at(c, n)->parent) {
+        struct radix_node *x = node_at(c, n);
         c->n_pages -= node_pages(c, x);
+        x->n_own += n == node ? (uint32_t)by : 0;
         x->n_live += (uint32_t)by;
         node_set(c, x);
         c->n_pages += node_pages(c, x);
     }
 }
 
-bool entry_reserve_rank(struct cache *c)
-{
-    return mem_grow(&c->ranks, &c->ranks_cap, (size_t)c->n_live + 1, sizeof *c->ranks);
-}
-
 void entry_enter(struct cache *c, snap_id id)
 {
     struct entry *e = entry_at(c, id);
     ghosts_drop(c, id);
-    e->state = ENTRY_RESERVED;
-    e->slot = c->n_live++;
-    c->ranks[e->slot] = (struct rank){.id = id};
+    e->state = ENTRY_PLANNED;
+    e->slot = ranks_add(&c->ranks, id);
     list_add(c, &node_at(c, e->node)->live, id);
     count(c, e->node, 1);
     if (c->policy->enter)
@@ -331,9 +329,8 @@ void entry_leave(struct cache *c, snap_id id, enum ghost_why why, uint64_t now_n
         c->policy->leave(c, id);
     list_drop(c, &node_at(c, e->node)->live, id);
     count(c, e->node, -1);
-    const struct rank last = c->ranks[--c->n_live];
-    c->ranks[e->slot] = last;
-    entry_at(c, last.id)->slot = e->slot;
+    const snap_id moved = ranks_drop(&c->ranks, e->slot);
+    entry_at(c, moved)->slot = e->slot;
     c->n_pins -= e->pins > 0;
     e->pins = 0;
     e->user_pin = false;
@@ -350,6 +347,8 @@ void entry_pin(struct cache *c, snap_id id, int by)
     c->n_pins -= e->pins > 0;
     e->pins += (uint32_t)by;
     c->n_pins += e->pins > 0;
+    entry_rank(c, e)->barred = e->pins > 0;
+    entry_revalue(c, id);
 }
 
 uint64_t entry_cost(const struct cache *c, uint32_t node, uint32_t pos)
@@ -373,39 +372,72 @@ uint64_t entry_bytes(const struct cache *c, const struct entry *e)
     return c->o.snap_bytes + e->pages * c->page_bytes;
 }
 
-double entry_value(const struct cache *c, snap_id id)
+static void renew(struct cache *c)
 {
-    const struct rank *r = &c->ranks[entry_at(c, id)->slot];
-    return c->policy->rate ? r->weight * c->policy->rate(c, r->cell) : r->weight;
+    ranks_renew(&c->ranks, c->now, c->policy->rate, c);
 }
 
-snap_id entry_least(const struct cache *c, snap_id but)
+double entry_value(struct cache *c, snap_id id)
 {
-    snap_id least = 0;
-    double value = 0;
-    for (uint32_t i = 0; i < c->n_live; i++) {
-        const struct rank *r = &c->ranks[i];
-        const double v = c->policy->rate ? r->weight * c->policy->rate(c, r->cell) : r->weight;
-        if (least && (v > value || (v == value && r->id > least)))
-            continue;
-        if (entry_at(c, r->id)->pins > (r->id == but))
-            continue;
-        least = r->id;
-        value = v;
-    }
+    renew(c);
+    return entry_rank(c, entry_at(c, id))->value;
+}
+
+void entry_revalue(struct cache *c, snap_id id)
+{
+    ranks_update(&c->ranks, entry_at(c, id)->slot, c->policy->rate, c);
+}
+
+snap_id entry_least(struct cache *c, snap_id but)
+{
+    renew(c);
+    const uint32_t slot = ranks_least(&c->ranks);
+    const snap_id least = slot == UINT32_MAX ? 0 : c->ranks.list[slot].id;
+    if (!but || entry_at(c, but)->pins != 1)
+        return least;
+    const struct rank *b = entry_rank(c, entry_at(c, but));
+    if (!least || b->value < c->ranks.list[slot].value ||
+        (b->value == c->ranks.list[slot].value && but < least))
+        return but;
     return least;
+}
+
+double entry_loss(struct cache *c, uint64_t need, snap_id but)
+{
+    double loss = 0;
+    snap_id hidden = 0; /* a list by newer, which only ghosts use otherwise */
+    for (uint64_t freed = 0; freed < need;) {
+        const snap_id id = entry_least(c, but);
+        if (!id)
+            break;
+        struct entry *e = entry_at(c, id);
+        loss += entry_rank(c, e)->value * (double)entry_bytes(c, e);
+        freed += entry_bytes(c, e);
+        if (id == but) {
+            but = 0;
+            continue;
+        }
+        ranks_hide(&c->ranks, e->slot);
+        e->newer = hidden;
+        hidden = id;
+    }
+    for (snap_id next; hidden; hidden = next) {
+        next = entry_at(c, hidden)->newer;
+        ranks_show(&c->ranks, entry_at(c, hidden)->slot);
+    }
+    return loss;
 }
 
 uint64_t entry_pinned_bytes(struct cache *c, snap_id but)
 {
     const uint32_t page = c->o.page_tokens, mark = ++c->mark;
     uint64_t bytes = 0;
-    for (uint32_t i = 0, left = c->n_pins; i < c->n_live && left; i++) {
-        const struct entry *e = entry_at(c, c->ranks[i].id);
+    for (uint32_t i = 0, left = c->n_pins; i < c->ranks.n && left; i++) {
+        const struct entry *e = entry_at(c, c->ranks.list[i].id);
         if (!e->pins)
             continue;
         left--;
-        if (e->pins <= (c->ranks[i].id == but))
+        if (e->pins <= (c->ranks.list[i].id == but))
             continue;
         /* what earlier ones share with this path; two that end in one edge are both counted from its start,
          * so the sum is an upper bound */
@@ -447,6 +479,8 @@ static void on_split(void *ctx, uint32_t upper, uint32_t lower)
     u->n_live = x->n_live;
     x->n_own -= u->n_own;
     x->n_live -= u->n_own;
+    u->done = MIN(x->done, u->end);
+    x->done = MAX(x->done, x->start);
     node_set(c, u);
     node_set(c, x);
 }
@@ -471,6 +505,8 @@ static void on_merge(void *ctx, uint32_t upper, uint32_t lower)
         x->kv = u->kv;
     x->n_own += u->n_own;
     x->n_live = u->n_live;
+    if (x->done == x->start)
+        x->done = u->done;
 }
 
 static void on_remove(void *ctx, uint32_t leaf)

@@ -5,6 +5,17 @@
 
 #include "base/mem.h"
 
+void cache_mark_done(struct cache *c, uint32_t n)
+{
+    for (uint32_t i = c->path.n; i-- > 0;) {
+        struct radix_node *x = radix_at(&c->tree, c->path.nodes[i]);
+        if (x->done == x->end)
+            break; /* and so is all above it */
+        if (x->start < n)
+            x->done = MAX(x->done, MIN(x->end, n));
+    }
+}
+
 struct active *cache_find_active(struct cache *c, uint64_t ticket)
 {
     for (uint32_t i = 0; i < c->n_active; i++)
@@ -35,7 +46,11 @@ static snap_id deepest(const struct cache *c, uint32_t list, uint32_t limit, boo
 /* c->path has been walked. */
 static struct lookup look_up(const struct cache *c, const struct plan_req *r)
 {
-    struct lookup l = {.path = &c->path, .lcp = c->path.len, .limit = MIN(c->path.len, r->n - 1)};
+    struct lookup l = {.path = &c->path, .lcp = c->path.len};
+    for (uint32_t i = 0; i < c->path.n && l.done == radix_at(&c->tree, c->path.nodes[i])->start;
+         i++)
+        l.done = MIN(radix_at(&c->tree, c->path.nodes[i])->done, l.lcp);
+    l.limit = MIN(l.done, r->n - 1);
     for (uint32_t i = c->path.n; i-- > 0 && !(l.live && l.ghost);) {
         const struct radix_node *x = radix_at(&c->tree, c->path.nodes[i]);
         if (!l.live && !r->no_reuse)
@@ -74,12 +89,12 @@ static void promise(struct active *a, uint32_t pos)
     a->promised[a->n_promised++] = pos;
 }
 
-/* Splits lcp - start into causes, from the deep end: what an entry at the last token would have given but for the
+/* Splits done - start into causes, from the deep end: what an entry at the last token would have given but for the
  * rule that one token is evaluated; what the deepest ghost would have; the rest. */
 static void attribute(const struct cache *c, const struct plan_req *r, const struct lookup *l,
                       struct plan *plan)
 {
-    if (l->lcp == r->n) {
+    if (l->done == r->n) {
         const snap_id id = entry_find(c, r->n);
         plan->lost_last = id && entry_at(c, id)->state == ENTRY_LIVE ? r->n - l->start : 1;
         if (plan->lost_last > 1)
@@ -103,6 +118,86 @@ static void attribute(const struct cache *c, const struct plan_req *r, const str
         plan->lost_minimum += l->limit - top;
     else
         plan->lost_placement = l->limit - top;
+}
+
+/* -- placing ---------------------------------------------------------------------------------- */
+
+bool candidates_add(struct candidates *cs, uint32_t above, uint32_t to, uint32_t pos,
+                    enum cut_kind kind, uint64_t family)
+{
+    if (pos <= above || pos > to)
+        return true;
+    uint32_t i = 0;
+    while (i < cs->n && cs->list[i].pos < pos)
+        i++;
+    if (i < cs->n && cs->list[i].pos == pos)
+        return true;
+    if (cs->n == PLAN_MAX_CUTS - SPARE_CUTS)
+        return false;
+    memmove(&cs->list[i + 1], &cs->list[i], (cs->n - i) * sizeof *cs->list);
+    cs->list[i] = (struct candidate){pos, kind, family};
+    cs->n++;
+    return true;
+}
+
+static snap_id plan_entry(struct cache *c, struct active *a, uint32_t pos, enum cut_kind kind,
+                          uint64_t family, enum reject *why)
+{
+    snap_id id;
+    c->stats.offers++;
+    *why = cache_consider(c, a, pos, kind, family, false, &id);
+    c->stats.rejected += *why && *why != REJECT_HELD;
+    if (*why)
+        return 0;
+    entry_enter(c, id);
+    entry_at(c, id)->owner = (uint32_t)a->ticket;
+    a->planned[a->n_planned++] = id;
+    return id;
+}
+
+/* The end of generation competes with the others from the start, though its place is not known: it
+ * stands on made-up tokens (negative, so that no path meets them) as many as generations have on average. */
+static void plan_stand_in(struct cache *c, struct active *a)
+{
+    const uint32_t n = (uint32_t)MAX(c->gen_tokens, 1);
+    token *made_up = mem_try((size_t)n * sizeof *made_up);
+    if (!made_up)
+        return;
+    for (uint32_t i = 0; i < n; i++)
+        made_up[i] = INT32_MIN + (token)(a->ticket & INT32_MAX);
+    if (radix_extend(&c->tree, made_up, n, &c->path)) {
+        enum reject why;
+        a->stand_in = plan_entry(c, a, c->path.len, CUT_GEN_END, a->family, &why);
+        if (a->stand_in)
+            entry_at(c, a->stand_in)->stand_in = true;
+        else
+            radix_remove_leaf(&c->tree, c->path.nodes[c->path.n - 1]);
+    }
+    mem_free(made_up);
+}
+
+/* c->path is the whole prompt.  All candidates enter, then the least valuable of everything goes until the
+ * budget holds: so what comes later in this request has its say before anything is dropped for what comes
+ * earlier. */
+static void place(struct cache *c, struct active *a, const struct plan_req *r,
+                  const struct lookup *l, struct plan *plan, uint64_t now_ns)
+{
+    struct candidates cs = {0};
+    c->policy->place(c, r, l, &cs);
+    snap_id ids[PLAN_MAX_CUTS];
+    for (uint32_t i = 0; i < cs.n; i++) {
+        const struct candidate *x = &cs.list[i];
+        enum reject why;
+        ids[i] = plan_entry(c, a, x->pos, x->kind, x->family ? x->family : a->family, &why);
+        if (why == REJECT_HELD) /* by another running request, which may not get there */
+            ids[i] = UINT32_MAX;
+    }
+    if (cs.gen_end)
+        plan_stand_in(c, a);
+    cache_settle(c, now_ns);
+    for (uint32_t i = 0; i < cs.n; i++)
+        if (ids[i] == UINT32_MAX || (ids[i] && entry_at(c, ids[i])->state == ENTRY_PLANNED))
+            plan->cuts[plan->n_cuts++] = (struct cut){cs.list[i].pos, cs.list[i].kind};
 }
 
 static void book_plan(struct cache *c, const struct plan_req *r, const struct plan *p)
@@ -134,7 +229,7 @@ enum rc plan_make(struct cache *c, const struct plan_req *r, uint64_t now_ns, st
         return err_set(err, RC_NOMEM, "cache: no memory for a request of %" PRIu32 " tokens", r->n);
 
     struct lookup l;
-    if (r->may_wait && !r->no_reuse) {
+    if (r->may_wait && !r->no_reuse && c->policy->admit) {
         l = look_up(c, r);
         struct active *other = worth_waiting_for(c, r, l.start, &plan->wait_pos);
         if (other) {
@@ -149,7 +244,6 @@ enum rc plan_make(struct cache *c, const struct plan_req *r, uint64_t now_ns, st
     if (c->policy->tick)
         c->policy->tick(c); /* may forget ghosts */
     l = look_up(c, r);
-    radix_touch(&c->tree, &c->path);
     struct active *a = &c->active[c->n_active++];
     *a = (struct active){
         .ticket = ++c->last_ticket, .n = r->n, .progress = l.start, .restore = l.live};
@@ -159,7 +253,7 @@ enum rc plan_make(struct cache *c, const struct plan_req *r, uint64_t now_ns, st
 
     plan->ticket = a->ticket;
     plan->start = l.start;
-    plan->lcp = r->no_reuse ? 0 : l.lcp;
+    plan->lcp = r->no_reuse ? 0 : l.done;
     if (!r->no_reuse)
         attribute(c, r, &l, plan);
     if (c->policy->observe)
@@ -175,8 +269,11 @@ enum rc plan_make(struct cache *c, const struct plan_req *r, uint64_t now_ns, st
         if (c->policy->hit)
             c->policy->hit(c, l.live);
     }
-    if (c->policy->place)
-        c->policy->place(c, a, r, &l, plan);
+    /* Without memory for the path there are no cuts, that is all. */
+    const bool known = radix_insert(&c->tree, r->prompt, r->n, &c->path);
+    radix_touch(&c->tree, &c->path);
+    if (known && c->policy->place)
+        place(c, a, r, &l, plan, now_ns);
     book_plan(c, r, plan);
     return RC_OK;
 }
@@ -208,12 +305,21 @@ void plan_done(struct cache *c, const struct plan *p, const token *seq, uint32_t
     struct active *a = cache_find_active(c, p->ticket);
     if (!a)
         return;
+    for (uint32_t i = 0; i < a->n_planned; i++) {
+        const struct entry *e = entry_at(c, a->planned[i]);
+        if (e->state == ENTRY_PLANNED && e->owner == (uint32_t)a->ticket)
+            cache_unplan(c, a->planned[i], GHOST_ABANDONED, now_ns);
+    }
     if (a->restore)
         entry_pin(c, a->restore, -1);
+    if (n > a->n)
+        c->gen_tokens += ((double)(n - a->n) - c->gen_tokens) / 32;
     mem_free(a->prompt);
     *a = c->active[--c->n_active];
     /* Without memory the path is not remembered: the next one like it is cold. */
-    if (n && radix_insert(&c->tree, seq, n, &c->path))
+    if (n && radix_insert(&c->tree, seq, n, &c->path)) {
         radix_touch(&c->tree, &c->path);
+        cache_mark_done(c, n);
+    }
     cache_settle(c, now_ns);
 }

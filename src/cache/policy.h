@@ -10,6 +10,7 @@
 #include "cache/cache.h"
 
 struct active;
+struct candidates;
 struct entry;
 struct lookup;
 
@@ -24,13 +25,12 @@ struct policy {
     /* It was looked up.  Learn from it; set a->family. */
     void (*observe)(struct cache *c, struct active *a, const struct plan_req *r,
                     const struct lookup *l);
-    /* Fill plan->cuts (positions above l->start) and a->notes. */
-    void (*place)(struct cache *c, struct active *a, const struct plan_req *r,
-                  const struct lookup *l, struct plan *plan);
-    /* The candidate e (not live) would save gap tokens; need bytes must go for it (0: there is room), the
-     * cheapest entry being worth floor per byte.  Is it worth that? */
-    bool (*admit)(struct cache *c, const struct entry *e, uint32_t gap, double floor,
-                  uint64_t need);
+    /* Propose positions above l->start. */
+    void (*place)(struct cache *c, const struct plan_req *r, const struct lookup *l,
+                  struct candidates *cs);
+    /* The candidate e (not live) would save gap tokens.  loss is what would go for it, in the unit of value * bytes;
+     * 0: there is room.  Is it worth that? */
+    bool (*admit)(struct cache *c, const struct entry *e, uint32_t gap, double loss);
 
     /* Life of an entry.  born: first sight (family and kind set).  enter, leave: becomes and ceases to be
      * live.  hit: restored, or would have been.  tip: tip is about to become the given value.  kind: kind is

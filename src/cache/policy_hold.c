@@ -8,7 +8,6 @@
  */
 #include "cache/policy.h"
 
-#include <stdlib.h>
 #include <string.h>
 #include <xxhash.h>
 
@@ -20,7 +19,6 @@
 enum {
     LADDER = 512,    /* first rung's distance from the end */
     MAX_SIGNS = 16,  /* cuts at signs in one plan */
-    SPARE_CUTS = 8,  /* left free for requests that wait (plan_add_cut) */
     DUE_OCTAVES = 14 /* entries are booked at ages 1, 2, 4 .. 8192 */
 };
 
@@ -120,13 +118,13 @@ static uint32_t situation_now(const struct cache *c, const struct entry *e, bool
 /* A live entry stands in the cell of its situation. */
 static void take_cell(struct cache *c, struct entry *e)
 {
-    c->ranks[e->slot].cell =
+    entry_rank(c, e)->cell =
         hazard_ref(&hold_of(c)->hazard, e->family, situation_now(c, e, e->tip), c->now);
 }
 
 static void give_cell(struct cache *c, const struct entry *e)
 {
-    hazard_unref(&hold_of(c)->hazard, c->ranks[e->slot].cell);
+    hazard_unref(&hold_of(c)->hazard, entry_rank(c, e)->cell);
 }
 
 static void hold_born(struct cache *c, snap_id id)
@@ -162,8 +160,10 @@ static void hold_hit(struct cache *c, snap_id id)
     e->hits++;
     e->last = e->booked = c->now;
     due_add(c, id);
-    if (entry_is_live(e))
+    if (entry_is_live(e)) {
         take_cell(c, e);
+        entry_revalue(c, id);
+    }
 }
 
 static void hold_tip(struct cache *c, snap_id id, bool tip)
@@ -249,35 +249,10 @@ static void hold_observe(struct cache *c, struct active *a, const struct plan_re
 
 /* -- placement ------------------------------------------------------------------------------- */
 
-struct candidates {
-    struct candidate {
-        uint32_t pos;
-        enum cut_kind kind;
-        uint64_t family;
-    } list[PLAN_MAX_CUTS];
-    uint32_t n, above, to;
-};
-
-/* Who comes first names the cut. */
-static void propose(struct candidates *cs, uint32_t pos, enum cut_kind kind, uint64_t family)
-{
-    if (pos <= MAX(cs->above, MIN_TOKENS) || pos > cs->to || cs->n == PLAN_MAX_CUTS - SPARE_CUTS)
-        return;
-    for (uint32_t i = 0; i < cs->n; i++)
-        if (cs->list[i].pos == pos)
-            return;
-    cs->list[cs->n++] = (struct candidate){pos, kind, family};
-}
-
-static int by_pos(const void *a, const void *b)
-{
-    const struct candidate *x = a, *y = b;
-    return (x->pos > y->pos) - (x->pos < y->pos);
-}
-
 /* Positions at distances 512, 1024, 2048, .. before end: the nearest boundary at or beyond each, or where
  * there are no messages the position itself. */
-static void propose_ladder(struct candidates *cs, const struct plan_req *r, uint32_t end)
+static void place_ladder(const struct plan_req *r, uint32_t above, uint32_t end,
+                         struct candidates *cs)
 {
     uint64_t d = LADDER;
     bool boundaries = false;
@@ -288,19 +263,29 @@ static void propose_ladder(struct candidates *cs, const struct plan_req *r, uint
         boundaries = true;
         if (end - pos < d)
             continue;
-        propose(cs, pos, CUT_MESSAGE, 0);
+        candidates_add(cs, above, r->n, pos, CUT_MESSAGE, 0);
         while (d <= end - pos)
             d *= 2;
     }
     if (!boundaries)
         for (; d < r->n; d *= 2)
-            propose(cs, r->n - (uint32_t)d, CUT_LADDER, 0);
+            candidates_add(cs, above, r->n, r->n - (uint32_t)d, CUT_LADDER, 0);
 }
 
-static void hold_place(struct cache *c, struct active *a, const struct plan_req *r,
-                       const struct lookup *l, struct plan *plan)
+static void place_grid(const struct plan_req *r, uint32_t start, uint64_t step,
+                       struct candidates *cs)
 {
-    struct candidates cs = {.above = l->start, .to = r->n};
+    const uint32_t room = PLAN_MAX_CUTS - SPARE_CUTS - cs->n;
+    while ((r->n - start) / step + 1 > room) /* doubled until the plan holds it */
+        step *= 2;
+    for (uint64_t pos = (start / step + 1) * step; pos <= r->n; pos += step)
+        candidates_add(cs, start, r->n, (uint32_t)pos, CUT_GRID, 0);
+}
+
+static void hold_place(struct cache *c, const struct plan_req *r, const struct lookup *l,
+                       struct candidates *cs)
+{
+    const uint32_t above = MAX(l->start, MIN_TOKENS);
     uint32_t end = r->n, first = 0; /* of the prompt without the generation prompt; of message 1 */
     for (uint32_t i = r->n_hints; i-- > 0;) {
         if (r->hints[i].role == 'g')
@@ -308,42 +293,26 @@ static void hold_place(struct cache *c, struct active *a, const struct plan_req 
         else if (r->hints[i].pos)
             first = r->hints[i].pos;
     }
-
-    if (l->limit > l->start)
-        propose(&cs, l->lcp, CUT_BRANCH, 0);
+    if (l->lcp > l->start)
+        candidates_add(cs, above, r->n, l->lcp, CUT_BRANCH, 0);
     struct sign_match signs[MAX_SIGNS];
     const uint32_t n_signs =
         signs_find(hold_of(c)->signs, r->prompt, r->n, l->start, end, signs, MAX_SIGNS);
     for (uint32_t i = 0; i < n_signs; i++)
-        propose(&cs, signs[i].pos, CUT_SIGNATURE, signs[i].key);
-    propose(&cs, end, CUT_PROMPT, 0);
-    propose(&cs, first, CUT_SYSTEM, 0);
-    propose_ladder(&cs, r, end);
-    if (c->o.step) {
-        uint64_t step = c->o.step; /* doubled until the plan holds it */
-        while ((r->n - l->start) / step + 1 > PLAN_MAX_CUTS - SPARE_CUTS - cs.n)
-            step *= 2;
-        for (uint64_t pos = (l->start / step + 1) * step; pos <= r->n; pos += step)
-            propose(&cs, (uint32_t)pos, CUT_GRID, 0);
-    }
-
-    qsort(cs.list, cs.n, sizeof *cs.list, by_pos);
-    for (uint32_t i = 0; i < cs.n; i++) {
-        plan->cuts[plan->n_cuts++] = (struct cut){cs.list[i].pos, cs.list[i].kind};
-        if (cs.list[i].family) {
-            a->notes[a->n_notes].pos = cs.list[i].pos;
-            a->notes[a->n_notes++].family = cs.list[i].family;
-        }
-    }
+        candidates_add(cs, above, r->n, signs[i].pos, CUT_SIGNATURE, signs[i].key);
+    candidates_add(cs, above, r->n, end, CUT_PROMPT, 0);
+    candidates_add(cs, above, r->n, first, CUT_SYSTEM, 0);
+    place_ladder(r, above, end, cs);
+    if (c->o.step)
+        place_grid(r, l->start, c->o.step, cs);
+    cs->gen_end = true;
 }
 
 /* -- retention ------------------------------------------------------------------------------- */
 
-static bool hold_admit(struct cache *c, const struct entry *e, uint32_t gap, double floor,
-                       uint64_t need)
+static bool hold_admit(struct cache *c, const struct entry *e, uint32_t gap, double loss)
 {
-    const double h = hazard_of(&hold_of(c)->hazard, e->family, situation_now(c, e, true));
-    return !need || h * gap > floor * (double)need;
+    return hazard_of(&hold_of(c)->hazard, e->family, situation_now(c, e, true)) * gap > loss;
 }
 
 static double hold_weight(const struct cache *c, const struct entry *e)

@@ -4,25 +4,22 @@
 
 #include "cache/cache_int.h"
 
-static void lru_place(struct cache *c, struct active *a, const struct plan_req *r,
-                      const struct lookup *l, struct plan *plan)
+static void lru_place(struct cache *c, const struct plan_req *r, const struct lookup *l,
+                      struct candidates *cs)
 {
-    (void)a;
-    plan->start = l->start;
     uint64_t step = c->o.step ? c->o.step : 8192;
-    while (r->n / step + 1 > PLAN_MAX_CUTS - 8)
+    while (r->n / step + 3 > PLAN_MAX_CUTS - SPARE_CUTS)
         step *= 2;
+    candidates_add(cs, l->start, r->n, l->lcp, CUT_BRANCH, 0);
+    candidates_add(cs, l->start, r->n, r->n, CUT_PROMPT, 0);
     for (uint64_t pos = (l->start / step + 1) * step; pos <= r->n; pos += step)
-        plan_add_cut(plan, (uint32_t)pos, CUT_GRID);
-    if (l->limit > l->start)
-        plan_add_cut(plan, l->lcp, CUT_BRANCH);
-    plan_add_cut(plan, r->n, CUT_PROMPT);
+        candidates_add(cs, l->start, r->n, (uint32_t)pos, CUT_GRID, 0);
+    cs->gen_end = true;
 }
 
-static bool lru_admit(struct cache *c, const struct entry *e, uint32_t gap, double floor,
-                      uint64_t need)
+static bool lru_admit(struct cache *c, const struct entry *e, uint32_t gap, double loss)
 {
-    (void)c, (void)e, (void)gap, (void)floor, (void)need;
+    (void)c, (void)e, (void)gap, (void)loss;
     return true;
 }
 
@@ -42,8 +39,10 @@ static void lru_hit(struct cache *c, snap_id id)
     struct entry *e = entry_at(c, id);
     e->hits++;
     e->last = c->now;
-    if (entry_is_live(e))
-        c->ranks[e->slot].weight = lru_weight(c, e);
+    if (entry_is_live(e)) {
+        entry_rank(c, e)->weight = lru_weight(c, e);
+        entry_revalue(c, id);
+    }
 }
 
 const struct policy policy_lru = {

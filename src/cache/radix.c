@@ -245,7 +245,7 @@ static uint32_t node_split(struct radix *r, uint32_t id, uint32_t k)
     return up;
 }
 
-static void node_remove(struct radix *r, uint32_t id)
+void radix_remove_leaf(struct radix *r, uint32_t id)
 {
     struct radix_node *x = &r->nodes[id];
     r->hooks.remove(r->hooks.ctx, id);
@@ -298,7 +298,7 @@ static bool trim_pass(struct radix *r, uint64_t bytes)
         if (x->child || x->n_live)
             continue;
         const uint32_t up = x->parent;
-        node_remove(r, id);
+        radix_remove_leaf(r, id);
         removed = true;
         const uint32_t only = r->nodes[up].child;
         if (up == RADIX_ROOT || !only || r->nodes[only].next)
@@ -348,19 +348,15 @@ bool radix_walk(const struct radix *r, const token *seq, uint32_t n, struct radi
     return true;
 }
 
-bool radix_insert(struct radix *r, const token *seq, uint32_t n, struct radix_path *path)
+bool radix_extend(struct radix *r, const token *tokens, uint32_t n, struct radix_path *path)
 {
-    uint32_t len;
-    if (!radix_walk(r, seq, n, path, &len))
-        return false;
-    if (len == n)
-        return true;
     if (!mem_grow(&path->nodes, &path->cap, (size_t)path->n + 1, sizeof *path->nodes) ||
         !nodes_reserve(r, 2) || !index_reserve(r, 2))
         return false;
-    token *label = mem_try((size_t)(n - len) * sizeof *label);
+    token *label = mem_try((size_t)n * sizeof *label);
     if (!label)
         return false;
+    const uint32_t len = path->len;
     uint32_t at = path->n ? path->nodes[path->n - 1] : RADIX_ROOT;
     if (len < r->nodes[at].end) {
         at = node_split(r, at, len - r->nodes[at].start);
@@ -370,18 +366,26 @@ bool radix_insert(struct radix *r, const token *seq, uint32_t n, struct radix_pa
         }
         path->nodes[path->n - 1] = at;
     }
-    memcpy(label, seq + len, (size_t)(n - len) * sizeof *label);
+    memcpy(label, tokens, (size_t)n * sizeof *label);
     const uint32_t leaf = node_new(r);
-    r->nodes[leaf] =
-        (struct radix_node){.label = label, .start = len, .end = n, .parent = at, .kv = len};
+    r->nodes[leaf] = (struct radix_node){
+        .label = label, .start = len, .end = len + n, .parent = at, .kv = len, .done = len};
     siblings_add(r, leaf);
     index_put(r, leaf);
     walked_add(r, leaf, 0);
-    r->n_tokens += n - len;
-    r->label_bytes += (uint64_t)(n - len) * sizeof *label + ALLOC_OVERHEAD;
+    r->n_tokens += n;
+    r->label_bytes += (uint64_t)n * sizeof *label + ALLOC_OVERHEAD;
     path->nodes[path->n++] = leaf;
-    path->len = n;
+    path->len += n;
     return true;
+}
+
+bool radix_insert(struct radix *r, const token *seq, uint32_t n, struct radix_path *path)
+{
+    uint32_t len;
+    if (!radix_walk(r, seq, n, path, &len))
+        return false;
+    return len == n || radix_extend(r, seq + len, n - len, path);
 }
 
 uint32_t radix_path_at(const struct radix *r, const struct radix_path *path, uint32_t pos)

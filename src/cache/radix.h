@@ -27,6 +27,7 @@ struct radix_node {
     uint32_t n_own;       /* live entries in the edge */
     uint32_t n_live;      /* live entries in the edge and below it */
     uint32_t kv;          /* [start, kv) is resident; start = nothing is */
+    uint32_t done;        /* [start, done) was evaluated, not only asked for */
     uint32_t mark;        /* scratch */
 };
 
@@ -72,6 +73,12 @@ NODISCARD bool radix_walk(const struct radix *r, const token *seq, uint32_t n,
 /* Makes all of seq[0 .. n) part of the tree and path its nodes.  False when memory is out; the tree is then
  * as before. */
 NODISCARD bool radix_insert(struct radix *r, const token *seq, uint32_t n, struct radix_path *path);
+/* Adds tokens[0 .. n), n > 0, below the end of path, where no child begins with tokens[0].  Extends path.  False as
+ * above. */
+NODISCARD bool radix_extend(struct radix *r, const token *tokens, uint32_t n,
+                            struct radix_path *path);
+/* Takes away a leaf without live entries. */
+void radix_remove_leaf(struct radix *r, uint32_t leaf);
 /* The path's nodes were walked just now. */
 void radix_touch(struct radix *r, const struct radix_path *path);
 /* Takes leaves, least recently walked first, until radix_bytes() <= bytes or all that is left has live
