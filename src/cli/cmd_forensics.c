@@ -169,7 +169,8 @@ int cmd_forensics(int argc, char **argv)
     }
     if (!rc)
         rc = forensics_end(f, &err);
-    if (!rc)
+    /* a file that breaks off is reported as far as it went; without any there is nothing to report */
+    if (!rc && forensics_n_files(f))
         rc = report(f, &o, used, &err);
     if (rc) {
         fprintf(stderr, "holdfast forensics: %s\n", err.msg);

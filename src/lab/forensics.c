@@ -662,6 +662,11 @@ enum rc forensics_mem(struct forensics *f, const char *name, const void *p, size
     return rc;
 }
 
+size_t forensics_n_files(const struct forensics *f)
+{
+    return f->n_files;
+}
+
 enum rc forensics_end(struct forensics *f, struct err *err)
 {
     turns_finish(f->turns);

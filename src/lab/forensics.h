@@ -42,6 +42,8 @@ NODISCARD enum rc forensics_file(struct forensics *f, const char *path, bool joi
 /* The same over bytes in memory. */
 NODISCARD enum rc forensics_mem(struct forensics *f, const char *name, const void *p, size_t n,
                                 struct err *err);
+/* Of them, those that could be opened. */
+size_t forensics_n_files(const struct forensics *f);
 NODISCARD enum rc forensics_end(struct forensics *f, struct err *err);
 
 /* After forensics_end: the findings without the list of turns, as one JSON value (owned by the caller).

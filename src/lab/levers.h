@@ -11,7 +11,8 @@
 
 enum { LEVERS_MAX_TURNS = 20000 };
 
-/* The object to be put under "simulated" (owned by the caller); NULL with RC_OK when the trace is empty. */
+/* The object to be put under "simulated" (owned by the caller); NULL with RC_OK when the trace is empty, or
+ * the log is holdfast's own. */
 NODISCARD enum rc levers_predict(const char *trace_path, const struct forensics_engine *e,
                                  json_t **out, struct err *err);
 

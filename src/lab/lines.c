@@ -68,7 +68,6 @@ enum rc lines_open(const char *path, bool follow, struct lines **out, struct err
     if (lines_alloc(&l))
         return err_set(err, RC_NOMEM, "no memory to read %s", path);
     l->path = mem_strdup(path);
-    l->follow = follow;
     l->buf = mem_try(IN_BYTES);
     if (!l->buf) {
         lines_close(l);
@@ -77,10 +76,13 @@ enum rc lines_open(const char *path, bool follow, struct lines **out, struct err
     l->in = l->buf;
     l->fd = strcmp(path, "-") ? open(path, O_RDONLY | O_CLOEXEC) : dup(STDIN_FILENO);
     struct stat st;
-    if (l->fd >= 0 && !fstat(l->fd, &st) && S_ISDIR(st.st_mode)) {
-        close(l->fd);
-        l->fd = -1;
-        errno = EISDIR;
+    if (l->fd >= 0 && !fstat(l->fd, &st)) {
+        l->follow = follow && S_ISREG(st.st_mode); /* a pipe ends when its writer does */
+        if (S_ISDIR(st.st_mode)) {
+            close(l->fd);
+            l->fd = -1;
+            errno = EISDIR;
+        }
     }
     if (l->fd < 0) {
         const enum rc rc = err_sys(err, "%s", path);

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 #include <xxhash.h>
 
 #include "base/file.h"
@@ -155,9 +156,9 @@ static enum rc own_configs(struct experiment *x, struct err *err)
     enum rc rc = RC_OK;
     for (size_t i = 0; i < COUNT_OF(own) && !rc; i++) {
         const char *const argv[] = {
-            x->o.binary, "serve",  "-m",     x->o.model,       "--host",
-            "127.0.0.1", "--port", "{port}", "--cache-policy", own[i].policy,
-            "-np",       "1",      NULL};
+            x->o.binary, "serve",  "-m",       x->o.model,           "--host",
+            "127.0.0.1", "--port", "{port}",   "--cache-policy",     own[i].policy,
+            "-np",       "1",      "--events", "{dir}/events.jsonl", NULL};
         char **a = word_list(argv), **e = word_list(own[i].env);
         if (!a || !e) {
             runner_words_free(a);
@@ -603,10 +604,14 @@ static enum rc run_cell(struct experiment *x, const struct plan_cell *cell,
     }
     if (*config->predict && legacy_by_name(config->predict, &lo))
         rc = legacy_new(&lo, &r.rules, &why);
+    /* a run before this one may have left its events: they are appended to */
+    snprintf(path, sizeof path, "%s/events.jsonl", dir);
+    (void)unlink(path);
     snprintf(path, sizeof path, "%s/server.log", dir);
     if (!rc)
         rc = runner_start(&(struct runner_opts){.argv = (const char *const *)config->argv,
                                                 .env = (const char *const *)config->env,
+                                                .dir = dir,
                                                 .log_path = path,
                                                 .start_s = x->o.start_s},
                           &runner, &why);
@@ -617,7 +622,10 @@ static enum rc run_cell(struct experiment *x, const struct plan_cell *cell,
     for (size_t i = 0; i < cell->n_steps && !rc; i++)
         rc = one_turn(&r, &cell->steps[i], &why);
     runner_stop(runner);
-    read_log(path, r.turns);
+    /* holdfast's events say more than its lines for people */
+    char events[4200];
+    snprintf(events, sizeof events, "%s/events.jsonl", dir);
+    read_log(access(events, R_OK) ? path : events, r.turns);
     json_t *meta =
         json_pack("{s:s, s:s, s:b, s:o, s:o}", "sequence", cell->sequence, "config", config->name,
                   "ok", rc == RC_OK, "engine", config_json(config), "turns", r.turns);

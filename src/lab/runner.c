@@ -90,7 +90,7 @@ static size_t count(const char *const *v)
     return n;
 }
 
-/* argv with the port in it, and our environment with the changes; both end in NULL. */
+/* argv with port and directory in it, and our environment with the changes; both end in NULL. */
 static enum rc make_words(const struct runner_opts *o, uint16_t port, char ***argv, char ***env,
                           struct err *err)
 {
@@ -106,6 +106,9 @@ static enum rc make_words(const struct runner_opts *o, uint16_t port, char ***ar
             if (!strncmp(p, "{port}", 6)) {
                 buf_addf(&b, "%u", port);
                 p += 6;
+            } else if (o->dir && !strncmp(p, "{dir}", 5)) {
+                buf_adds(&b, o->dir);
+                p += 5;
             } else {
                 buf_addc(&b, *p++);
             }

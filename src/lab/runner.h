@@ -7,7 +7,8 @@
 struct runner;
 
 struct runner_opts {
-    const char *const *argv; /* NULL-terminated; "{port}" in a word becomes the port */
+    const char *const *argv; /* NULL-terminated; "{port}" and "{dir}" in a word are filled in */
+    const char *dir;         /* may be NULL */
     const char *const *env;  /* "NAME=value", NULL-terminated, on top of ours; may be NULL */
     const char *log_path;    /* its stdout and stderr */
     uint32_t start_s;        /* how long it may take to answer /health; 0 = 600 */

@@ -19,10 +19,10 @@ enum {
 struct proc {
     char name[PROCESS_NAME_MAX];
     uint32_t index, restart; /* how many of the name came before */
-    bool fresh;      /* its slots are known to have been empty at first */
-    bool active;     /* slots have been used: the next start is another process */
-    bool retired;    /* another one took its name */
-    uint32_t *slots; /* [n_slots] indices into turns.slots */
+    bool fresh;              /* its slots are known to have been empty at first */
+    bool active;             /* slots have been used: the next start is another process */
+    bool retired;            /* another one took its name */
+    uint32_t *slots;         /* [n_slots] indices into turns.slots */
     size_t n_slots, slots_cap;
     int64_t max_task;
     double clock;
@@ -909,7 +909,13 @@ static void checkpoint_line(const struct at *a, struct slot *s)
 {
     const struct line *l = a->l;
     const double bytes = l->mib * (l->engines == ENG_HOLDFAST ? 1 : (double)MIB);
-    struct turn *t = turn_of(a, s, true);
+    struct turn *t;
+    if (l->engines == ENG_HOLDFAST) { /* s is where all snapshots are, not the request's place */
+        struct slot *own = l->task >= 0 ? slot_of_task(a, l->task) : NULL;
+        t = own ? &own->s.turn : NULL;
+    } else {
+        t = turn_of(a, s, true);
+    }
     switch (l->kind) {
     case LINE_CREATE:
         report(a, s, EV_CREATED, bytes, l->ms, l->pos_max);
@@ -933,6 +939,11 @@ static void checkpoint_line(const struct at *a, struct slot *s)
         }
         break;
     case LINE_EVICT:
+        if (l->engines == ENG_HOLDFAST && str_is(l->why, "shutdown")) {
+            if (s)
+                ring_drop(a, s, GONE_RESET);
+            break;
+        }
         report(a, s, EV_EVICTED, bytes, NAN, l->pos_max);
         if (s)
             ring_drop(a, s, GONE_EVICTED);
