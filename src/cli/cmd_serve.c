@@ -70,6 +70,8 @@ static enum opts_result parse(struct settings *s, int argc, char **argv)
          .help = "KV type: f16, f32 (f16)", .env = "LLAMA_ARG_CACHE_TYPE_K"},
         {"-ctv --cache-type-v", OPT_STR, &s->type_v, .arg = "TYPE", .help = "the same as -ctk",
          .env = "LLAMA_ARG_CACHE_TYPE_V"},
+        {"--chat-template-file", OPT_STR, &h->template_path, .arg = "FILE",
+         .help = "chat template instead of the model's", .env = "LLAMA_ARG_CHAT_TEMPLATE_FILE"},
         {"--isa", OPT_STR, &h->isa, .arg = "NAME",
          .help = "kernel table (the best this machine has)", .env = "HOLDFAST_ISA"},
         {"--mlock", OPT_FLAG, &h->mlock, .help = "keep the weights in RAM"},

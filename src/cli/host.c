@@ -5,7 +5,9 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/file.h"
 #include "base/mem.h"
+#include "text/chat.h"
 
 struct host {
     struct host_opts o;
@@ -13,6 +15,7 @@ struct host {
     struct event_log *events;
     struct gguf *gguf;
     struct vocab *vocab;
+    struct chat_template *chat;
     struct pool *pool;
     struct model *model;
     struct engine *engine;
@@ -48,6 +51,29 @@ static const char *file_name(const char *path)
     return slash ? slash + 1 : path;
 }
 
+/* The user's file, else the model's, else ChatML.  A model's own that is beyond us is no reason not to
+ * serve, but one to say so. */
+static enum rc open_template(struct host *h, struct err *err)
+{
+    if (h->o.template_path) {
+        char *text;
+        size_t n;
+        enum rc rc = file_read_all(h->o.template_path, 4 * MIB, &text, &n, err);
+        if (rc)
+            return rc;
+        rc = chat_template_new((struct str){text, n}, h->vocab, &h->chat, err);
+        mem_free(text);
+        return err_wrap(err, rc, "chat template %s", h->o.template_path);
+    }
+    const struct str own = vocab_chat_template(h->vocab);
+    struct err why;
+    if (own.n && chat_template_new(own, h->vocab, &h->chat, &why) == RC_OK)
+        return RC_OK;
+    log_warn(h->o.lg, "chat template: %s; ChatML serves instead",
+             own.n ? why.msg : "the model has none");
+    return chat_template_new(str_of(chat_template_chatml), h->vocab, &h->chat, err);
+}
+
 static enum rc load(struct host *h, struct err *err)
 {
     const struct host_opts *o = &h->o;
@@ -58,6 +84,8 @@ static enum rc load(struct host *h, struct err *err)
         rc = gguf_open(o->model_path, &h->gguf, err);
     if (!rc)
         rc = vocab_open(h->gguf, &h->vocab, err);
+    if (!rc)
+        rc = open_template(h, err);
     const struct pool_opts po = {.n_threads = o->n_threads};
     if (!rc)
         rc = pool_new(&po, &h->pool, err);
@@ -112,6 +140,7 @@ static void serve(struct host *h)
     const struct model_info *info = model_info(h->model);
     const struct served served = {.engine = h->engine,
                                   .vocab = h->vocab,
+                                  .chat = h->chat,
                                   .alias = h->o.alias ? h->o.alias : file_name(h->o.model_path),
                                   .path = h->o.model_path,
                                   .arch = info->arch,
@@ -168,6 +197,7 @@ void host_close(struct host *h, uint64_t drain_ns)
     engine_stop(h->engine, 0);
     model_close(h->model);
     pool_free(h->pool);
+    chat_template_free(h->chat);
     vocab_close(h->vocab);
     gguf_close(h->gguf);
     event_log_close(h->events);

@@ -21,8 +21,9 @@ struct host_opts { /* borrowed until host_close */
     bool mlock, no_repack;
     int64_t cache_ram_mib; /* HOST_CACHE_AUTO, -1 = no limit, else the budget */
     uint32_t cache_step;
-    const char *cache_policy; /* NULL = "hold" */
-    const char *events_path;  /* NULL = none */
+    const char *cache_policy;  /* NULL = "hold" */
+    const char *events_path;   /* NULL = none */
+    const char *template_path; /* a chat template instead of the model's; NULL = none */
     const struct logger *lg;
 };
 /* 8 GiB, but at most half of the memory that is free once the model is there. */

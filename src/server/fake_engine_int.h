@@ -1,5 +1,5 @@
-/* fake_engine_int.h - an engine for the tests of this room: it says the prompt's tokens again, one a
- * piece, then ends; and it misbehaves on request.
+/* fake_engine_int.h - an engine for the tests of this room: it says the prompt's tokens again (or a
+ * script), one a piece, then ends; and it misbehaves on request.
  *
  * It defines engine.h's functions in the test's own program, so that the real ones are not linked.
  * The seed tells it what to do (enum fake_seed).
@@ -18,7 +18,7 @@
 #include "text/bpe.h"
 #include "text/detok.h"
 
-enum { FAKE_CTX = 64 };
+enum { FAKE_CTX = 2000 };
 
 enum fake_seed {
     FAKE_PLAIN = 0,
@@ -33,10 +33,12 @@ enum fake_seed {
 
 struct engine {
     const struct vocab *vocab;
+    const char *script; /* what to say instead of the prompt; NULL: the prompt */
     atomic_uint n_submitted, n_cancelled, n_alive;
     /* what the last job asked for; the pointers are not to be followed */
     struct job_desc last;
     char last_stop[64];
+    char last_hints; /* role of the last hint */
     struct logit_bias last_bias;
     snap_id dropped;
 };
@@ -44,8 +46,9 @@ struct engine {
 struct job {
     struct engine *e;
     struct job_desc d;
-    struct tokens prompt;
+    struct tokens prompt, saying;
     char stop[64];
+    struct detok detok;
     uint32_t n_said, n_progress;
     atomic_bool cancelled;
     bool ended;
@@ -64,6 +67,14 @@ enum rc engine_submit(struct engine *e, const struct job_desc *d, struct job **o
     j->d = *d;
     for (uint32_t i = 0; i < d->n_prompt; i++)
         CHECK(tokens_add(&j->prompt, d->prompt[i]));
+    detok_init(&j->detok, true);
+    if (e->script)
+        CHECK(!bpe_encode(e->vocab, str_of(e->script), &(struct bpe_opts){.parse_special = true},
+                          &j->saying, NULL));
+    else
+        for (uint32_t i = 0; i < d->n_prompt; i++)
+            CHECK(tokens_add(&j->saying, d->prompt[i]));
+    e->last_hints = d->n_hints ? d->hints[d->n_hints - 1].role : 0;
     if (d->n_stop)
         snprintf(j->stop, sizeof j->stop, "%s", d->stop[0]);
     snprintf(e->last_stop, sizeof e->last_stop, "%s", j->stop);
@@ -78,6 +89,7 @@ enum rc engine_submit(struct engine *e, const struct job_desc *d, struct job **o
 
 static struct piece *fake_last(struct job *j, struct piece *p, enum stop_kind stop)
 {
+    detok_finish(&j->detok, &p->text);
     p->last = true;
     p->stop = stop;
     p->stop_word = stop == STOP_WORD ? j->stop : NULL;
@@ -89,11 +101,8 @@ static struct piece *fake_last(struct job *j, struct piece *p, enum stop_kind st
 
 static void fake_token(struct job *j, struct piece *p)
 {
-    struct detok d;
-    const token t = j->prompt.v[j->n_said++];
-    detok_init(&d, true);
-    detok_add(&d, j->e->vocab, t, &p->text);
-    detok_finish(&d, &p->text);
+    const token t = j->saying.v[j->n_said++];
+    detok_add(&j->detok, j->e->vocab, t, &p->text);
     p->tokens = mem_alloc(sizeof t);
     p->tokens[0] = t;
     p->n_tokens = 1;
@@ -102,7 +111,8 @@ static void fake_token(struct job *j, struct piece *p)
         p->probs = mem_try_array(1 + (size_t)p->n_probs, sizeof *p->probs);
         for (uint32_t i = 0; i <= p->n_probs; i++)
             p->probs[i] =
-                (struct prob){(token)((uint32_t)t + (i ? i - 1 : 0)), i > 1 ? -INFINITY : -0.5F};
+                (struct prob){(token)(((uint32_t)t + (i ? i - 1 : 0)) % vocab_size(j->e->vocab)),
+                              i > 1 ? -INFINITY : -0.5F};
     }
 }
 
@@ -119,7 +129,7 @@ struct piece *job_next(struct job *j, uint64_t timeout_ns)
     }
     struct piece *p = mem_zalloc(sizeof *p);
     const bool over =
-        j->n_said == j->prompt.n || (j->d.n_predict >= 0 && j->n_said == (uint32_t)j->d.n_predict);
+        j->n_said == j->saying.n || (j->d.n_predict >= 0 && j->n_said == (uint32_t)j->d.n_predict);
     const bool progress = seed == FAKE_PROGRESS && j->n_progress < 2;
     p->timings = (struct timings){.n_prompt = j->d.n_prompt,
                                   .n_reused = 2,
@@ -142,7 +152,7 @@ struct piece *job_next(struct job *j, uint64_t timeout_ns)
     return fake_last(j, p,
                      seed == FAKE_STOP_WORD               ? STOP_WORD
                      : seed == FAKE_FULL                  ? STOP_CONTEXT
-                     : j->n_said == (uint32_t)j->prompt.n ? STOP_EOG
+                     : j->n_said == (uint32_t)j->saying.n ? STOP_EOG
                                                           : STOP_LIMIT);
 }
 
@@ -169,6 +179,7 @@ void job_free(struct job *j)
     job_cancel(j);
     atomic_fetch_sub(&j->e->n_alive, 1);
     tokens_release(&j->prompt);
+    tokens_release(&j->saying);
     mem_free(j);
 }
 

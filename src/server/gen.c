@@ -15,6 +15,8 @@ static bool submit_all(struct gen *g, const struct prompts *prompts, const struc
 {
     struct job_desc d;
     params_to_job(g->c, p, &d);
+    d.hints = prompts->hints;
+    d.n_hints = prompts->n_hints;
     for (uint32_t i = 0; i < prompts->n; i++) {
         const struct tokens *t = &prompts->v[i];
         d.prompt = t->v;

@@ -106,7 +106,7 @@ void llama_slots(struct call *c)
 
 static void write_piece(struct jwrite *w, const struct call *c, token t)
 {
-    const struct str s = vocab_bytes(c->m->vocab, t, true);
+    const struct str s = token_bytes(c, t);
     jwrite_obj(w, NULL);
     jwrite_i64(w, "id", t);
     if (utf8_valid(s.p, s.n)) {

@@ -74,7 +74,8 @@ static void write_final(struct buf *b, const struct completion *m, uint32_t i,
                a->timings.n_prompt + a->timings.n_predicted - (a->timings.n_predicted > 0));
     shape_timings(&w, &a->timings);
     if (whole && a->probs)
-        shape_probs(&w, "completion_probabilities", m->c, a->probs, a->tokens.n, a->n_probs);
+        shape_probs(&w, "completion_probabilities", m->c, a->probs, a->tokens.n, a->n_probs,
+                    a->n_probs);
     jwrite_end_obj(&w);
     b->failed |= text.failed;
     buf_release(&text);
@@ -161,7 +162,8 @@ static void write_partial(struct buf *b, const struct completion *m, uint32_t i,
     if (!p->n_tokens)
         shape_progress(&w, &p->timings);
     if (p->probs)
-        shape_probs(&w, "completion_probabilities", m->c, p->probs, p->n_tokens, p->n_probs);
+        shape_probs(&w, "completion_probabilities", m->c, p->probs, p->n_tokens, p->n_probs,
+                    p->n_probs);
     jwrite_end_obj(&w);
 }
 

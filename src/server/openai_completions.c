@@ -97,7 +97,7 @@ static void begin_object(struct jwrite *w, struct buf *b, const struct completio
 /* A token's text, or OpenAI's notation for bytes that are none. */
 static void token_name(const struct completion *m, token t, struct buf *out)
 {
-    const struct str s = vocab_bytes(m->c->m->vocab, t, true);
+    const struct str s = token_bytes(m->c, t);
     buf_clear(out);
     if (utf8_valid(s.p, s.n)) {
         buf_add(out, s.p, s.n);
@@ -143,7 +143,7 @@ static void write_logprobs(struct jwrite *w, const struct completion *m, const s
     jwrite_arr(w, "text_offset");
     for (size_t i = 0; i < n; i++) {
         jwrite_u64(w, NULL, offset);
-        offset += vocab_bytes(m->c->m->vocab, probs[i * width].id, true).n;
+        offset += token_bytes(m->c, probs[i * width].id).n;
     }
     jwrite_end_arr(w);
     jwrite_end_obj(w);

@@ -14,9 +14,10 @@ static enum rc add_id(const struct call *c, const char *field, const json_t *v, 
                       struct err *err)
 {
     const int64_t id = json_integer_value(v);
-    if (id < 0 || id >= c->m->n_vocab)
+    const uint32_t n = vocab_size(c->m->vocab);
+    if (id < 0 || id >= n)
         return err_set(err, RC_ARG, "%s: token %" PRId64 " is not of the vocabulary (0 to %u)",
-                       field, id, c->m->n_vocab - 1);
+                       field, id, n - 1);
     if (!tokens_add(out, (token)id))
         return err_set(err, RC_NOMEM, "out of memory for %s", field);
     return RC_OK;
@@ -102,4 +103,11 @@ void prompt_text(const struct call *c, const token *t, size_t n, struct buf *out
     for (size_t i = 0; i < n; i++)
         detok_add(&d, c->m->vocab, t[i], out);
     detok_finish(&d, out);
+}
+
+struct str token_bytes(const struct call *c, token t)
+{
+    /* a model may have more rows than its vocabulary has tokens */
+    const bool known = t >= 0 && (uint32_t)t < vocab_size(c->m->vocab);
+    return known ? vocab_bytes(c->m->vocab, t, true) : (struct str){"", 0};
 }

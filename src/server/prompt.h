@@ -21,6 +21,9 @@ struct prompts {
     struct tokens *v;
     uint32_t n;
     bool several; /* an array of prompts was sent, be it of one */
+    /* where the messages of a conversation begin; borrowed; of the one prompt there is then */
+    const struct cache_hint *hints;
+    uint32_t n_hints;
 };
 
 /* RC_ARG naming the field. */
@@ -33,5 +36,7 @@ NODISCARD enum rc prompt_tokens(const struct call *c, const char *field, const j
                                 const struct bpe_opts *o, struct tokens *out, struct err *err);
 /* The text of tokens, control tokens shown. */
 void prompt_text(const struct call *c, const token *t, size_t n, struct buf *out);
+/* What one token stands for, control tokens shown; not always whole characters. */
+struct str token_bytes(const struct call *c, token t);
 
 #endif

@@ -7,7 +7,8 @@
 static void hello(struct call *c)
 {
     static const char text[] = "holdfast " HOLDFAST_VERSION "\n"
-                               "POST /v1/completions, /completion, /tokenize, /detokenize\n"
+                               "POST /v1/chat/completions, /v1/completions, /completion\n"
+                               "POST /apply-template, /tokenize, /detokenize\n"
                                "GET  /v1/models, /health, /props, /slots, /metrics, /cache\n";
     http_reply(c->r, 200, "text/plain; charset=utf-8", text, sizeof text - 1);
 }
@@ -47,6 +48,9 @@ static const struct route routes[] = {
     {"POST", "/completion", llama_completion, ROUTE_JSON},
     {"POST", "/completions", llama_completion, ROUTE_JSON},
     {"POST", "/v1/completions", openai_completions, ROUTE_JSON},
+    {"POST", "/v1/chat/completions", openai_chat, ROUTE_JSON},
+    {"POST", "/chat/completions", openai_chat, ROUTE_JSON},
+    {"POST", "/apply-template", openai_apply_template, ROUTE_JSON},
     {"GET", "/v1/models", openai_models, ROUTE_PUBLIC},
     {"GET", "/models", openai_models, ROUTE_PUBLIC},
     {"GET", "/v1/models/", openai_model, ROUTE_PUBLIC | ROUTE_PREFIX},

@@ -39,5 +39,8 @@ void cache_view_delete(struct call *c);
 void openai_models(struct call *c);
 void openai_model(struct call *c);
 void openai_completions(struct call *c);
+/* openai_chat.c */
+void openai_chat(struct call *c);
+void openai_apply_template(struct call *c);
 
 #endif

@@ -14,6 +14,7 @@
 
 #include "base/log.h"
 #include "engine/engine.h"
+#include "text/chat.h"
 #include "text/vocab.h"
 
 struct server;
@@ -40,6 +41,7 @@ struct server_opts {  /* all borrowed until server_stop */
 struct served { /* all borrowed until server_stop */
     struct engine *engine;
     const struct vocab *vocab;
+    const struct chat_template *chat;
     const char *alias; /* the model's name in the API */
     const char *path;
     const char *arch;

@@ -56,7 +56,7 @@ void shape_usage(struct jwrite *w, const struct gen *g, const struct answer *ans
 
 static void one_prob(struct jwrite *w, const struct call *c, const struct prob *p)
 {
-    const struct str s = vocab_bytes(c->m->vocab, p->id, true);
+    const struct str s = token_bytes(c, p->id);
     jwrite_i64(w, "id", p->id);
     jwrite_strn(w, "token", s.p, s.n);
     jwrite_arr(w, "bytes");
@@ -67,7 +67,7 @@ static void one_prob(struct jwrite *w, const struct call *c, const struct prob *
 }
 
 void shape_probs(struct jwrite *w, const char *key, const struct call *c, const struct prob *probs,
-                 size_t n, uint32_t n_probs)
+                 size_t n, uint32_t n_probs, uint32_t n_top)
 {
     jwrite_arr(w, key);
     for (size_t i = 0; i < n; i++) {
@@ -75,7 +75,7 @@ void shape_probs(struct jwrite *w, const char *key, const struct call *c, const 
         jwrite_obj(w, NULL);
         one_prob(w, c, p);
         jwrite_arr(w, "top_logprobs");
-        for (uint32_t k = 1; k <= n_probs; k++) {
+        for (uint32_t k = 1; k <= n_top; k++) {
             jwrite_obj(w, NULL);
             one_prob(w, c, p + k);
             jwrite_end_obj(w);

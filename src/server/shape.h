@@ -10,8 +10,9 @@ void shape_timings(struct jwrite *w, const struct timings *t);
 void shape_progress(struct jwrite *w, const struct timings *t);
 /* OpenAI's usage over the answers [g->n]; a prompt with several answers counts once. */
 void shape_usage(struct jwrite *w, const struct gen *g, const struct answer *answers);
-/* llama-server's list of token probabilities: n tokens, probs [n][1 + n_probs]. */
+/* llama-server's list of token probabilities, which is OpenAI's for chats too: n tokens, probs
+ * [n][1 + n_probs], the first n_top alternatives of each. */
 void shape_probs(struct jwrite *w, const char *key, const struct call *c, const struct prob *probs,
-                 size_t n, uint32_t n_probs);
+                 size_t n, uint32_t n_probs, uint32_t n_top);
 
 #endif

@@ -1,0 +1,181 @@
+#include "server/talk.h"
+
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "server/reply.h"
+
+/* ---- the prompt ---- */
+
+/* The trace's letter for a message's role. */
+static char role_letter(const json_t *message)
+{
+    static const struct {
+        const char *role;
+        char letter;
+    } roles[] = {
+        {"system", 's'}, {"developer", 's'}, {"user", 'u'}, {"assistant", 'a'}, {"tool", 'o'}};
+    const char *role = json_string_value(json_object_get(message, "role"));
+    for (size_t i = 0; role && i < COUNT_OF(roles); i++)
+        if (!strcmp(role, roles[i].role))
+            return roles[i].letter;
+    return 'u';
+}
+
+/* Where each message and the generation prompt begin: the places where conversations part. */
+static enum rc make_hints(struct talk *t, struct err *err)
+{
+    t->hints = mem_try_array(t->prompt.n_spans, sizeof *t->hints);
+    if (!t->hints)
+        return err_set(err, RC_NOMEM, "out of memory for the prompt's boundaries");
+    uint32_t n = 0;
+    for (size_t i = 0; i < t->prompt.n_spans; i++) {
+        const struct chat_span *s = &t->prompt.spans[i];
+        if (s->part != CHAT_MESSAGE && s->part != CHAT_PROMPT)
+            continue;
+        const char role = s->part == CHAT_PROMPT
+                              ? 'g'
+                              : role_letter(json_array_get(t->messages, (size_t)s->message));
+        if (n && t->hints[n - 1].pos > s->pos)
+            continue; /* two messages that share tokens: the first has the place */
+        t->hints[n++] = (struct cache_hint){.pos = s->pos, .role = role};
+    }
+    t->prompts.hints = t->hints;
+    t->prompts.n_hints = n;
+    return RC_OK;
+}
+
+enum rc talk_prepare(struct talk *t, struct err *err)
+{
+    const struct chat_input in = {.messages = t->messages,
+                                  .tools = t->tools,
+                                  .kwargs = t->kwargs,
+                                  .add_generation_prompt = true,
+                                  .continue_last = t->continue_last,
+                                  .now = call_time()};
+    enum rc rc = chat_render(t->c->m->chat, &in, &t->prompt, err);
+    if (!rc)
+        rc = chat_tokenize(t->c->m->vocab, &t->prompt, true, &t->tokens, err);
+    if (!rc && !t->tokens.n)
+        rc = err_set(err, RC_ARG, "messages make an empty prompt");
+    if (!rc)
+        rc = make_hints(t, err);
+    t->prompts.v = &t->tokens;
+    t->prompts.n = 1;
+    return rc;
+}
+
+/* ---- the answer ---- */
+
+/* What a reply parser's sink needs to know. */
+struct relay {
+    const struct talk_sink *sink;
+    void *ctx;
+    uint32_t choice;
+};
+
+static void relay_event(void *ctx, const struct reply_event *e)
+{
+    const struct relay *r = ctx;
+    r->sink->event(r->ctx, r->choice, e);
+}
+
+static bool make_replies(struct talk *t, struct relay *relays, const struct talk_sink *sink,
+                         void *ctx, struct err *err)
+{
+    const struct str source = chat_template_source(t->c->m->chat);
+    const struct reply_opts o = {.family = reply_family_of(source),
+                                 .tools = t->calls ? t->tools : NULL,
+                                 .thinking_open = t->prompt.thinking,
+                                 .keep_thinking = t->keep_thinking,
+                                 .max_calls = t->max_calls};
+    for (uint32_t i = 0; i < t->g.n; i++) {
+        relays[i] = (struct relay){sink, ctx, i};
+        if (reply_new(&o, relay_event, &relays[i], &t->replies[i], err))
+            return false;
+    }
+    return true;
+}
+
+/* Hands one piece on; false with *err when the answer must end with an error. */
+static bool take_piece(struct talk *t, uint32_t i, const struct piece *p,
+                       const struct talk_sink *sink, void *ctx, struct err *err)
+{
+    struct answer *a = &t->answers[i];
+    struct reply *r = t->replies[i];
+    answer_note(a, p);
+    if (sink->piece)
+        sink->piece(ctx, i, p);
+    enum rc rc = reply_add(r, (struct str){buf_str(&p->text), p->text.n}, err);
+    const bool enough = t->max_calls && reply_n_calls(r) >= t->max_calls;
+    if (!rc && enough && !p->last)
+        job_cancel(t->g.jobs[i]); /* what follows would be dropped */
+    if (rc || !p->last)
+        return !rc;
+    if (enough && a->stop == STOP_CANCELLED)
+        a->stop = STOP_EOG;
+    if (gen_failed(a, err))
+        return false;
+    if (reply_finish(r, err))
+        return false;
+    if (sink->end)
+        sink->end(ctx, i, a, reply_n_calls(r));
+    return true;
+}
+
+static bool read_pieces(struct talk *t, const struct talk_sink *sink, void *ctx)
+{
+    struct piece *p;
+    uint32_t which;
+    bool ok = true;
+    struct err err;
+    while (ok && (p = gen_next(&t->g, &which))) {
+        ok = take_piece(t, which, p, sink, ctx, &err);
+        piece_free(p);
+    }
+    if (!ok && t->g.stream)
+        stream_error(t->g.stream, &err);
+    else if (!ok)
+        reply_error(t->c, &err);
+    return ok && !t->g.gone;
+}
+
+bool talk_run(struct talk *t, struct stream *stream, const struct talk_sink *sink, void *ctx)
+{
+    if (!gen_start(&t->g, t->c, &t->prompts, &t->p, stream))
+        return false;
+    struct err err;
+    struct relay *relays = mem_try_array(t->g.n, sizeof *relays);
+    t->replies = mem_try_array(t->g.n, sizeof(struct reply *));
+    t->answers = mem_try_array(t->g.n, sizeof *t->answers);
+    bool ok = relays && t->replies && t->answers;
+    if (!ok)
+        err_set(&err, RC_NOMEM, "out of memory for the answer");
+    else
+        ok = make_replies(t, relays, sink, ctx, &err);
+    if (ok)
+        ok = read_pieces(t, sink, ctx);
+    else
+        reply_error(t->c, &err);
+    for (uint32_t i = 0; t->replies && i < t->g.n; i++) {
+        reply_free(t->replies[i]);
+        t->replies[i] = NULL;
+    }
+    mem_free(relays);
+    return ok;
+}
+
+void talk_release(struct talk *t)
+{
+    mem_free(t->replies);
+    answers_free(&t->g, t->answers);
+    gen_end(&t->g);
+    chat_prompt_release(&t->prompt);
+    tokens_release(&t->tokens);
+    mem_free(t->hints);
+    json_decref(t->messages);
+    json_decref(t->tools);
+    json_decref(t->kwargs);
+    params_release(&t->p);
+}
