@@ -14,8 +14,19 @@
 struct gguf;
 
 enum gguf_kind { /* the file's numbers */
-    GGUF_U8, GGUF_I8, GGUF_U16, GGUF_I16, GGUF_U32, GGUF_I32, GGUF_F32, GGUF_BOOL, GGUF_STR,
-    GGUF_ARR, GGUF_U64, GGUF_I64, GGUF_F64
+                 GGUF_U8,
+                 GGUF_I8,
+                 GGUF_U16,
+                 GGUF_I16,
+                 GGUF_U32,
+                 GGUF_I32,
+                 GGUF_F32,
+                 GGUF_BOOL,
+                 GGUF_STR,
+                 GGUF_ARR,
+                 GGUF_U64,
+                 GGUF_I64,
+                 GGUF_F64
 };
 
 struct gguf_key {
@@ -45,7 +56,7 @@ void gguf_close(struct gguf *g);
 
 const char *gguf_kind_name(enum gguf_kind k); /* "u32" */
 uint32_t gguf_version(const struct gguf *g);
-uint32_t gguf_n_parts(const struct gguf *g); /* 1 unless split */
+uint32_t gguf_n_parts(const struct gguf *g);    /* 1 unless split */
 uint64_t gguf_file_bytes(const struct gguf *g); /* of all parts */
 uint64_t gguf_n_keys(const struct gguf *g);
 const struct gguf_key *gguf_key_at(const struct gguf *g, uint64_t i);
