@@ -50,7 +50,7 @@ static struct totals totals_of(const struct gguf *g, enum dtype type)
 
 enum { MAX_TYPE = 256 }; /* ids of types are below */
 
-/* ---- values ----------------------------------------------------------------------------------- */
+/* ---- values ---- */
 
 /* A number of a key as text that reads back to the same value. */
 struct number {
@@ -150,7 +150,7 @@ static int print_key(const struct inspect *in, const char *name)
     return 0;
 }
 
-/* ---- for people ------------------------------------------------------------------------------- */
+/* ---- for people ---- */
 
 struct size_text {
     char s[16];
@@ -256,7 +256,7 @@ static void add_report(struct buf *b, const struct inspect *in, bool with_tensor
     add_cost(b, in);
 }
 
-/* ---- JSON ------------------------------------------------------------------------------------- */
+/* ---- JSON ---- */
 
 static void json_value(struct jwrite *w, const char *key, const struct gguf_key *k, uint64_t i,
                        uint64_t *off)
@@ -377,7 +377,7 @@ static void add_json(struct buf *b, const struct inspect *in, bool with_tensors)
     buf_addc(b, '\n');
 }
 
-/* ---- the command ------------------------------------------------------------------------------ */
+/* ---- the command ---- */
 
 static bool kv_type_by_name(const char *name, struct inspect *in)
 {

@@ -53,7 +53,7 @@ struct gguf {
     struct index key_index, tensor_index;
 };
 
-/* ---- bytes ------------------------------------------------------------------------------------ */
+/* ---- bytes ---- */
 
 struct reader {
     const uint8_t *p;
@@ -130,7 +130,7 @@ static struct shown show(struct str s)
     return o;
 }
 
-/* ---- index ------------------------------------------------------------------------------------ */
+/* ---- index ---- */
 
 /* Keys and tensors both begin with their name. */
 static struct str name_at(const void *items, size_t size, uint64_t i)
@@ -168,7 +168,7 @@ static enum rc index_build(struct index *x, const void *items, size_t size, uint
     return RC_OK;
 }
 
-/* ---- keys ------------------------------------------------------------------------------------- */
+/* ---- keys ---- */
 
 static const struct {
     const char *name;
@@ -341,7 +341,7 @@ static bool float_at(enum gguf_kind kind, const uint8_t *p, double *out)
     return false;
 }
 
-/* ---- tensors ---------------------------------------------------------------------------------- */
+/* ---- tensors ---- */
 
 /* An info as read; the offset is turned into data once the data section's place is known. */
 struct info {
@@ -486,7 +486,7 @@ static enum rc read_tensors(struct gguf *g, struct reader *r, uint32_t part, uin
     return rc;
 }
 
-/* ---- files ------------------------------------------------------------------------------------ */
+/* ---- files ---- */
 
 struct head {
     uint32_t version;
@@ -718,7 +718,7 @@ void gguf_close(struct gguf *g)
     mem_free(g);
 }
 
-/* ---- what callers ask ------------------------------------------------------------------------- */
+/* ---- what callers ask ---- */
 
 uint32_t gguf_version(const struct gguf *g)
 {

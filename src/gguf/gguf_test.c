@@ -17,7 +17,7 @@
 
 #include <cmocka.h>
 
-/* ---- building files --------------------------------------------------------------------------- */
+/* ---- building files ---- */
 
 static void u8(struct buf *b, uint8_t v)
 {
@@ -167,7 +167,7 @@ static enum rc open_copy(const void *p, size_t n, struct err *err)
     return rc;
 }
 
-/* ---- reading ---------------------------------------------------------------------------------- */
+/* ---- reading ---- */
 
 static int64_t int_of(const struct gguf *g, const char *name, uint64_t i)
 {
@@ -349,7 +349,7 @@ static void a_file_without_tensors_needs_no_data(void **state)
     buf_release(&b);
 }
 
-/* ---- hostile files ---------------------------------------------------------------------------- */
+/* ---- hostile files ---- */
 
 static void a_file_cut_at_any_byte_names_where(void **state)
 {
@@ -722,7 +722,7 @@ static void running_out_of_memory_is_an_error_without_leaks(void **state)
     buf_release(&b);
 }
 
-/* ---- files on disk ---------------------------------------------------------------------------- */
+/* ---- files on disk ---- */
 
 struct dir {
     char path[64];
@@ -856,7 +856,7 @@ static void what_is_no_model_file_is_refused_with_its_path(void **state)
     assert_int_not_equal(gguf_open(d->path, &g, &err), RC_OK);
 }
 
-/* ---- the writer ------------------------------------------------------------------------------- */
+/* ---- the writer ---- */
 
 static void what_the_writer_writes_reads_back(void **state)
 {
@@ -967,7 +967,7 @@ static void the_writer_replaces_no_device_and_no_directory(void **state)
     assert_non_null(strstr(err.msg, "no/such/dir.gguf"));
 }
 
-/* ---- files made by another writer ------------------------------------------------------------- */
+/* ---- files made by another writer ---- */
 
 static void the_golden_models_open_with_the_expected_tensors(void **state)
 {

@@ -80,7 +80,7 @@ enum rc gguf_writer_open(const char *path, struct gguf_writer **out, struct err 
     return RC_OK;
 }
 
-/* ---- keys ------------------------------------------------------------------------------------- */
+/* ---- keys ---- */
 
 static bool begin_key(struct gguf_writer *w, const char *key, enum gguf_kind kind)
 {
@@ -142,7 +142,7 @@ void gguf_write_arr_str(struct gguf_writer *w, const char *key, const struct str
         put_str(&w->keys, v[i]);
 }
 
-/* ---- tensors ---------------------------------------------------------------------------------- */
+/* ---- tensors ---- */
 
 static enum rc announce(struct gguf_writer *w, const char *name, enum dtype type, uint32_t n_dims,
                         const uint64_t *ne)
@@ -183,7 +183,7 @@ void gguf_write_tensor(struct gguf_writer *w, const char *name, enum dtype type,
         w->rc = announce(w, name, type, n_dims, ne);
 }
 
-/* ---- output ----------------------------------------------------------------------------------- */
+/* ---- output ---- */
 
 static void flush(struct gguf_writer *w)
 {

@@ -62,7 +62,7 @@ const char *maker_preset(size_t i)
     return i < COUNT_OF(presets) ? presets[i].name : NULL;
 }
 
-/* ---- the list of tensors ---------------------------------------------------------------------- */
+/* ---- the list of tensors ---- */
 
 enum role {              /* those up to ROLE_SIGNED are made from normal numbers */
             ROLE_LINEAR, /* normal, variance scale^2 / inputs */
@@ -229,7 +229,7 @@ static enum rc plan_init(struct plan *m, const struct maker_opts *o, struct err 
     return RC_OK;
 }
 
-/* ---- keys ------------------------------------------------------------------------------------- */
+/* ---- keys ---- */
 
 static uint32_t file_type(enum dtype t)
 {
@@ -321,7 +321,7 @@ static void write_vocab(struct gguf_writer *w, const struct maker_vocab *v)
     gguf_write_str(w, "tokenizer.chat_template", maker_chat_template);
 }
 
-/* ---- weights ---------------------------------------------------------------------------------- */
+/* ---- weights ---- */
 
 /* A tensor smaller than the bank is drawn number by number.  A larger one is a random sequence of
  * groups of GROUP numbers out of a bank of N_GROUPS, which is drawn once and multiplied and encoded

@@ -66,7 +66,7 @@ static float *decode(const struct gguf *g, const char *name, uint64_t *n)
     return x;
 }
 
-/* ---- files ------------------------------------------------------------------------------------ */
+/* ---- files ---- */
 
 static void every_preset_and_type_gives_a_file_that_opens(void **state)
 {
@@ -214,7 +214,7 @@ static void running_out_of_memory_is_an_error_without_leaks(void **state)
     assert_true(n > 10);
 }
 
-/* ---- weights ---------------------------------------------------------------------------------- */
+/* ---- weights ---- */
 
 static void weights_have_the_scale_their_role_asks_for(void **state)
 {
@@ -304,7 +304,7 @@ static void two_types_are_two_roundings_of_one_model(void **state)
     gguf_close(g);
 }
 
-/* ---- the vocabulary --------------------------------------------------------------------------- */
+/* ---- the vocabulary ---- */
 
 static int by_text(const void *a, const void *b)
 {

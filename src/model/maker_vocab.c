@@ -58,7 +58,7 @@ static const char *const specials[] = {
 enum { ENDOFTEXT = 0, IM_END = 2 };
 static_assert(COUNT_OF(specials) == MAKER_MIN_VOCAB - 256, "specials and MAKER_MIN_VOCAB");
 
-/* ---- bytes as printable characters ------------------------------------------------------------ */
+/* ---- bytes as printable characters ---- */
 
 static bool is_shown(int b)
 {
@@ -76,7 +76,7 @@ static uint32_t shown_as(int b)
     return n;
 }
 
-/* ---- words ------------------------------------------------------------------------------------ */
+/* ---- words ---- */
 
 enum class { LETTER, DIGIT, SPACE, NEWLINE, OTHER };
 
@@ -143,7 +143,7 @@ static size_t word_len(const struct text *t, size_t i)
     return end < t->n && end - i > 1 ? end - 1 - i : end - i;
 }
 
-/* ---- training --------------------------------------------------------------------------------- */
+/* ---- training ---- */
 
 struct word {
     uint16_t *sym; /* in trainer.sym */
@@ -241,7 +241,7 @@ static void join_pair(struct trainer *t, struct pair p, uint16_t joined)
     }
 }
 
-/* ---- the vocabulary --------------------------------------------------------------------------- */
+/* ---- the vocabulary ---- */
 
 /* Texts so far, by hash: slots hold id + 1.  At most half full. */
 struct known {
