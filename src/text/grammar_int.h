@@ -1,0 +1,74 @@
+/* grammar_int.h - building automata: what gbnf.c, schema.c and their like see of grammar.c.
+ *
+ * A grammar is a set of rules; each rule is a nondeterministic automaton over bytes with one start and
+ * one final state, whose edges are byte ranges, nothing, or calls of rules.
+ *
+ * Builders do not check for memory at each step: the grammar notes the first failure, everything after
+ * it does nothing, and grammar_finish reports it.
+ */
+#ifndef HOLDFAST_TEXT_GRAMMAR_INT_H
+#define HOLDFAST_TEXT_GRAMMAR_INT_H
+
+#include "base/arena.h"
+#include "base/buf.h"
+#include "text/grammar.h"
+
+enum edge_kind { EDGE_BYTES, EDGE_EMPTY, EDGE_CALL };
+
+struct gedge {
+    uint32_t from, to;
+    uint32_t rule; /* EDGE_CALL */
+    uint8_t kind, lo, hi;
+};
+
+struct grule {
+    uint32_t start, final;
+    const char *name; /* in the arena; "" for those without */
+};
+
+struct grange { /* code points, inclusive */
+    uint32_t lo, hi;
+};
+
+/* A new grammar without rules; RC_NOMEM aside it cannot fail. */
+NODISCARD struct grammar *grammar_new(const struct token_trie *t);
+/* The grammar's own error: the first one wins. */
+PRINTF_LIKE(3, 4) void grammar_fail(struct grammar *g, enum rc rc, const char *fmt, ...);
+bool grammar_failed(const struct grammar *g);
+struct arena *grammar_arena(struct grammar *g);
+
+uint32_t grammar_rule(struct grammar *g, const char *name);
+struct grule grammar_rule_at(const struct grammar *g, uint32_t rule);
+uint32_t grammar_state_add(struct grammar *g);
+void grammar_bytes_edge(struct grammar *g, uint32_t from, uint8_t lo, uint8_t hi, uint32_t to);
+void grammar_empty_edge(struct grammar *g, uint32_t from, uint32_t to);
+void grammar_call_edge(struct grammar *g, uint32_t from, uint32_t rule, uint32_t to);
+/* A text, byte by byte. */
+void grammar_text(struct grammar *g, uint32_t from, struct str text, uint32_t to);
+/* One character of the ranges (sorted or not), in UTF-8; negated: of any others but surrogates. */
+void grammar_chars(struct grammar *g, uint32_t from, const struct grange *r, size_t n, bool negated,
+                   uint32_t to);
+/* Tokens at state s may do what they may at `like`, as long as none is longer than room bytes. */
+void grammar_alias(struct grammar *g, uint32_t s, uint32_t like, uint32_t room);
+
+/* Checks the whole (left recursion, size) and makes it ready for states; root is where it begins.
+ * Takes g: on failure it is freed. */
+NODISCARD enum rc grammar_finish(struct grammar *g, uint32_t root, struct grammar **out,
+                                 struct err *err);
+
+/* ---- schema.c, for the tools' grammar ---- */
+
+/* A rule for JSON values of schema; root is where $ref is looked up. */
+struct schema_build;
+NODISCARD struct schema_build *schema_build_new(struct grammar *g, const json_t *root,
+                                                const char *where);
+void schema_build_free(struct schema_build *b);
+uint32_t schema_rule(struct schema_build *b, const json_t *schema);
+/* A string's characters without the quotes, as they are: up to (without) the text `end`. */
+void grammar_text_until(struct grammar *g, uint32_t from, const char *end, uint32_t to);
+
+/* pattern.c: a JSON string whose value matches an ECMA regular expression (a subset). */
+void pattern_build(struct grammar *g, uint32_t from, struct str pattern, const char *where,
+                   uint32_t to);
+
+#endif

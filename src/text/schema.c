@@ -1,0 +1,1295 @@
+/* schema.c - JSON schemas to an automaton over the JSON that they allow.
+ *
+ * Each schema becomes a rule; a $ref to one that is being built is a call of its rule, so recursive
+ * schemas come for free.  Members of an object come in the order in which the schema lists them;
+ * which may be left out is a matter of empty edges:
+ *
+ *      {        a            b (optional)        c
+ *   ---o---> o ----> o ------------> o ------------> o ---> }
+ *                      \_____empty___/
+ *
+ * with a second row of states for "a member has been written, so a comma comes before the next".
+ */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "base/utf8.h"
+#include "text/gtree_int.h"
+#include "text/tools.h"
+
+enum { MAX_NESTING = 64, MAX_DIGITS = 16, MAX_KEY = 256 };
+#define NO_RULE UINT32_MAX
+
+struct schema_memo {
+    const json_t *schema;
+    uint32_t rule;
+};
+
+struct schema_build {
+    struct grammar *g;
+    const json_t *root;
+    struct schema_memo *memo; /* rules made, by schema */
+    size_t n_memo, memo_cap;
+    unsigned depth;
+    struct buf where;     /* path of the schema being built, for messages */
+    uint32_t string_loop; /* the state within a string of any length */
+    /* rules for what every schema needs, made when first asked for */
+    uint32_t space, string, number, integer, value, object, array;
+};
+
+struct schema_build *schema_build_new(struct grammar *g, const json_t *root, const char *where)
+{
+    struct schema_build *const b = mem_zalloc(sizeof *b);
+    b->g = g;
+    b->root = root;
+    b->space = b->string = b->number = b->integer = b->value = b->object = b->array = NO_RULE;
+    buf_adds(&b->where, where);
+    return b;
+}
+
+void schema_build_free(struct schema_build *b)
+{
+    if (!b)
+        return;
+    mem_free(b->memo);
+    buf_release(&b->where);
+    mem_free(b);
+}
+
+/* Appends to the path; the length before is what where_end takes back. */
+static size_t where_begin(struct schema_build *b, const char *fmt, const char *what)
+{
+    const size_t n = b->where.n;
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wformat-nonliteral"
+    buf_addf(&b->where, fmt, what);
+#pragma GCC diagnostic pop
+    return n;
+}
+
+static void where_end(struct schema_build *b, size_t n)
+{
+    buf_truncate(&b->where, n);
+}
+
+/* ---- JSON at large ---- */
+
+/* A blank, or a line break with an indent; bounded, or a model could go on with it for ever. */
+static uint32_t space(struct schema_build *b)
+{
+    if (b->space != NO_RULE)
+        return b->space;
+    struct grammar *const g = b->g;
+    b->space = grammar_rule(g, "space");
+    const struct grule r = grammar_rule_at(g, b->space);
+    uint32_t at = grammar_state_add(g);
+    grammar_empty_edge(g, r.start, r.final);
+    grammar_bytes_edge(g, r.start, ' ', ' ', r.final);
+    grammar_bytes_edge(g, r.start, '\n', '\n', at);
+    for (int i = 0; i < 20; i++) {
+        const uint32_t next = grammar_state_add(g);
+        grammar_empty_edge(g, at, r.final);
+        grammar_bytes_edge(g, at, ' ', ' ', next);
+        grammar_bytes_edge(g, at, '\t', '\t', next);
+        at = next;
+    }
+    grammar_empty_edge(g, at, r.final);
+    return b->space;
+}
+
+/* text with room for white space behind it, or before it. */
+static uint32_t token_then_space(struct schema_build *b, uint32_t from, const char *text)
+{
+    const uint32_t mid = grammar_state_add(b->g), to = grammar_state_add(b->g);
+    grammar_text(b->g, from, str_of(text), mid);
+    grammar_call_edge(b->g, mid, space(b), to);
+    return to;
+}
+
+static void space_then_token(struct schema_build *b, uint32_t from, const char *text, uint32_t to)
+{
+    const uint32_t mid = grammar_state_add(b->g);
+    grammar_call_edge(b->g, from, space(b), mid);
+    grammar_text(b->g, mid, str_of(text), to);
+}
+
+/* A backslash and what may follow it. */
+static void string_escape(struct grammar *g, uint32_t from, uint32_t to)
+{
+    static const char simple[] = "\"\\/bfnrt";
+    const uint32_t slash = grammar_state_add(g);
+    grammar_bytes_edge(g, from, '\\', '\\', slash);
+    for (size_t i = 0; i < sizeof simple - 1; i++)
+        grammar_bytes_edge(g, slash, (uint8_t)simple[i], (uint8_t)simple[i], to);
+    uint32_t at = grammar_state_add(g);
+    grammar_bytes_edge(g, slash, 'u', 'u', at);
+    for (int i = 0; i < 4; i++) {
+        const uint32_t next = i < 3 ? grammar_state_add(g) : to;
+        grammar_bytes_edge(g, at, '0', '9', next);
+        grammar_bytes_edge(g, at, 'a', 'f', next);
+        grammar_bytes_edge(g, at, 'A', 'F', next);
+        at = next;
+    }
+}
+
+/* One character inside a JSON string. */
+static void string_char(struct grammar *g, uint32_t from, uint32_t to)
+{
+    static const struct grange special[] = {{0, 0x1f}, {'"', '"'}, {'\\', '\\'}};
+    grammar_chars(g, from, special, COUNT_OF(special), true, to);
+    string_escape(g, from, to);
+}
+
+static uint32_t string(struct schema_build *b)
+{
+    if (b->string != NO_RULE)
+        return b->string;
+    struct grammar *const g = b->g;
+    b->string = grammar_rule(g, "string");
+    const struct grule r = grammar_rule_at(g, b->string);
+    const uint32_t loop = b->string_loop = grammar_state_add(g);
+    grammar_bytes_edge(g, r.start, '"', '"', loop);
+    string_char(g, loop, loop);
+    grammar_bytes_edge(g, loop, '"', '"', r.final);
+    return b->string;
+}
+
+/* min to max decimal digits. */
+static void digits(struct grammar *g, uint32_t from, int min, int max, uint32_t to)
+{
+    for (int i = 0; i < max; i++) {
+        if (i >= min)
+            grammar_empty_edge(g, from, to);
+        const uint32_t next = i + 1 < max ? grammar_state_add(g) : to;
+        grammar_bytes_edge(g, from, '0', '9', next);
+        from = next;
+    }
+}
+
+/* 0, or a number that does not begin with it. */
+static void natural(struct grammar *g, uint32_t from, uint32_t to)
+{
+    const uint32_t rest = grammar_state_add(g);
+    grammar_bytes_edge(g, from, '0', '0', to);
+    grammar_bytes_edge(g, from, '1', '9', rest);
+    digits(g, rest, 0, MAX_DIGITS - 1, to);
+}
+
+static uint32_t integer(struct schema_build *b)
+{
+    if (b->integer != NO_RULE)
+        return b->integer;
+    struct grammar *const g = b->g;
+    b->integer = grammar_rule(g, "integer");
+    const struct grule r = grammar_rule_at(g, b->integer);
+    const uint32_t magnitude = grammar_state_add(g);
+    grammar_empty_edge(g, r.start, magnitude);
+    grammar_bytes_edge(g, r.start, '-', '-', magnitude);
+    natural(g, magnitude, r.final);
+    return b->integer;
+}
+
+static uint32_t number(struct schema_build *b)
+{
+    if (b->number != NO_RULE)
+        return b->number;
+    struct grammar *const g = b->g;
+    b->number = grammar_rule(g, "number");
+    const struct grule r = grammar_rule_at(g, b->number);
+    const uint32_t whole = grammar_state_add(g), point = grammar_state_add(g),
+                   fraction = grammar_state_add(g), e = grammar_state_add(g),
+                   exponent = grammar_state_add(g);
+    grammar_call_edge(g, r.start, integer(b), whole);
+    grammar_empty_edge(g, whole, fraction);
+    grammar_bytes_edge(g, whole, '.', '.', point);
+    digits(g, point, 1, MAX_DIGITS, fraction);
+    grammar_empty_edge(g, fraction, r.final);
+    grammar_bytes_edge(g, fraction, 'e', 'e', e);
+    grammar_bytes_edge(g, fraction, 'E', 'E', e);
+    grammar_empty_edge(g, e, exponent);
+    grammar_bytes_edge(g, e, '+', '+', exponent);
+    grammar_bytes_edge(g, e, '-', '-', exponent);
+    digits(g, exponent, 1, 3, r.final);
+    return b->number;
+}
+
+static uint32_t value(struct schema_build *b);
+
+/* open (member (, member)*)? close */
+static void listing(struct schema_build *b, uint32_t from, const char *open, const char *close,
+                    void (*member)(struct schema_build *, uint32_t, uint32_t), uint32_t to)
+{
+    struct grammar *const g = b->g;
+    const uint32_t begin = token_then_space(b, from, open), one = grammar_state_add(g);
+    grammar_text(g, begin, str_of(close), to);
+    member(b, begin, one);
+    space_then_token(b, one, close, to);
+    member(b, token_then_space(b, one, ","), one);
+}
+
+static void any_item(struct schema_build *b, uint32_t from, uint32_t to)
+{
+    grammar_call_edge(b->g, from, value(b), to);
+}
+
+static void any_member(struct schema_build *b, uint32_t from, uint32_t to)
+{
+    const uint32_t key = grammar_state_add(b->g);
+    grammar_call_edge(b->g, from, string(b), key);
+    any_item(b, token_then_space(b, key, ":"), to);
+}
+
+static uint32_t object(struct schema_build *b)
+{
+    if (b->object == NO_RULE) {
+        b->object = grammar_rule(b->g, "object");
+        const struct grule r = grammar_rule_at(b->g, b->object);
+        listing(b, r.start, "{", "}", any_member, r.final);
+    }
+    return b->object;
+}
+
+static uint32_t array(struct schema_build *b)
+{
+    if (b->array == NO_RULE) {
+        b->array = grammar_rule(b->g, "array");
+        const struct grule r = grammar_rule_at(b->g, b->array);
+        listing(b, r.start, "[", "]", any_item, r.final);
+    }
+    return b->array;
+}
+
+static uint32_t value(struct schema_build *b)
+{
+    if (b->value != NO_RULE)
+        return b->value;
+    struct grammar *const g = b->g;
+    b->value = grammar_rule(g, "value");
+    const struct grule r = grammar_rule_at(g, b->value);
+    grammar_call_edge(g, r.start, object(b), r.final);
+    grammar_call_edge(g, r.start, array(b), r.final);
+    grammar_call_edge(g, r.start, string(b), r.final);
+    grammar_call_edge(g, r.start, number(b), r.final);
+    grammar_text(g, r.start, str_of("true"), r.final);
+    grammar_text(g, r.start, str_of("false"), r.final);
+    grammar_text(g, r.start, str_of("null"), r.final);
+    return b->value;
+}
+
+/* ---- keywords ---- */
+
+/* Says nothing about values. */
+static const char *const annotations[] = {
+    "title", "description", "default",  "examples",   "example",  "$schema",
+    "$id",   "id",          "$comment", "deprecated", "readOnly", "writeOnly",
+    "$defs", "definitions", "$anchor",  "strict",
+
+};
+
+static const char *const supported[] = {
+    "$ref",
+    "type",
+    "enum",
+    "const",
+    "anyOf",
+    "oneOf",
+    "allOf",
+    "properties",
+    "required",
+    "additionalProperties",
+    "items",
+    "prefixItems",
+    "minItems",
+    "maxItems",
+    "minLength",
+    "maxLength",
+    "pattern",
+    "format",
+    "minimum",
+    "maximum",
+    "exclusiveMinimum",
+    "exclusiveMaximum",
+};
+
+static bool is_among(const char *key, const char *const *list, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (strcmp(key, list[i]) == 0)
+            return true;
+    return false;
+}
+
+static bool is_annotation(const char *key)
+{
+    return is_among(key, annotations, COUNT_OF(annotations)) || strncmp(key, "x-", 2) == 0;
+}
+
+static void unsupported(struct schema_build *b, const char *key)
+{
+    grammar_fail(b->g, RC_UNSUPPORTED, "%s: the keyword \"%s\" is not supported",
+                 buf_str(&b->where), key);
+}
+
+/* Iterating does not write, though jansson's type says so. */
+static json_t *iterable(const json_t *j)
+{
+    return (json_t *)(uintptr_t)j;
+}
+
+/* Fails unless every keyword is an annotation or one of the list. */
+static void only(struct schema_build *b, const json_t *schema, const char *const *list, size_t n)
+{
+    const char *key;
+    json_t *x;
+    json_object_foreach(iterable(schema), key,
+                        x) if (!is_annotation(key) && !is_among(key, list, n)) unsupported(b, key);
+}
+
+#define ONLY(b, schema, ...)                                                                       \
+    only(b, schema, (const char *const[]){__VA_ARGS__},                                            \
+         sizeof((const char *const[]){__VA_ARGS__}) / sizeof(const char *))
+
+/* A size such as minItems; false when absent. */
+static bool size_of(struct schema_build *b, const json_t *schema, const char *key, uint32_t *out)
+{
+    const json_t *const v = json_object_get(schema, key);
+    if (!v)
+        return false;
+    const double f = json_is_number(v) ? json_number_value(v) : -1;
+    if (!(f >= 0) || f > GTREE_MAX_REPEAT || f != floor(f)) {
+        grammar_fail(b->g, RC_ARG, "%s.%s is no whole number between 0 and %d", buf_str(&b->where),
+                     key, GTREE_MAX_REPEAT);
+        return false;
+    }
+    *out = (uint32_t)f;
+    return true;
+}
+
+/* ---- strings ---- */
+
+static void string_of_length(struct schema_build *b, uint32_t from, uint32_t min, uint32_t max,
+                             uint32_t to)
+{
+    struct grammar *const g = b->g;
+    (void)string(b);
+    uint32_t at = grammar_state_add(g);
+    grammar_bytes_edge(g, from, '"', '"', at);
+    for (uint32_t i = 0; i < min && !grammar_failed(g); i++) {
+        const uint32_t next = grammar_state_add(g);
+        string_char(g, at, next);
+        at = next;
+    }
+    if (max == GTREE_NO_END) {
+        const uint32_t loop = grammar_state_add(g);
+        grammar_empty_edge(g, at, loop);
+        string_char(g, loop, loop);
+        grammar_bytes_edge(g, loop, '"', '"', to);
+        return;
+    }
+    for (uint32_t i = min; i <= max && !grammar_failed(g); i++) {
+        grammar_bytes_edge(g, at, '"', '"', to);
+        /* far from its end a bounded string allows what any string does */
+        grammar_alias(g, at, b->string_loop, max - i);
+        if (i == max)
+            break;
+        const uint32_t next = grammar_state_add(g);
+        string_char(g, at, next);
+        at = next;
+    }
+}
+
+static void string_schema(struct schema_build *b, const json_t *schema, uint32_t from, uint32_t to)
+{
+    static const struct {
+        const char *name, *pattern;
+    } formats[] = {
+        {"date", "^[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])$"},
+        {"time", "^([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\\.[0-9]{1,9})?"
+                 "(Z|[+-]([01][0-9]|2[0-3]):[0-5][0-9])$"},
+        {"date-time",
+         "^[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])T([01][0-9]|2[0-3])"
+         ":[0-5][0-9]:[0-5][0-9](\\.[0-9]{1,9})?(Z|[+-]([01][0-9]|2[0-3]):[0-5][0-9])$"},
+        {"duration", "^P([0-9]{1,9}W|([0-9]{1,9}Y)?([0-9]{1,9}M)?[0-9]{1,9}D"
+                     "(T([0-9]{1,9}H)?([0-9]{1,9}M)?[0-9]{1,9}S)?|T[0-9]{1,9}[HMS])$"},
+        {"uuid", "^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$"},
+        {"email", "^[A-Za-z0-9._%+-]{1,64}@[A-Za-z0-9-]{1,63}(\\.[A-Za-z0-9-]{1,63}){1,8}$"},
+        {"hostname", "^[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
+                     "(\\.[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?){0,8}$"},
+        {"ipv4", "^((25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])\\.){3}"
+                 "(25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])$"},
+        {"uri", "^[A-Za-z][A-Za-z0-9+.-]{0,15}:[A-Za-z0-9._~:/?#@!$&'()*+,;=%-]{1,2048}$"},
+    };
+    const json_t *const pattern = json_object_get(schema, "pattern"), *const format =
+                                                                          json_object_get(schema,
+                                                                                          "format");
+    uint32_t min = 0, max = GTREE_NO_END;
+    const bool has_min = size_of(b, schema, "minLength", &min),
+               has_max = size_of(b, schema, "maxLength", &max);
+    if (max < min)
+        grammar_fail(b->g, RC_ARG, "%s: maxLength is less than minLength", buf_str(&b->where));
+    if ((pattern || format) && (has_min || has_max || (pattern && format))) {
+        grammar_fail(b->g, RC_UNSUPPORTED, "%s: the keyword \"%s\" next to \"%s\" is not supported",
+                     buf_str(&b->where),
+                     has_min   ? "minLength"
+                     : has_max ? "maxLength"
+                               : "format",
+                     pattern ? "pattern" : "format");
+    } else if (pattern && !json_is_string(pattern)) {
+        grammar_fail(b->g, RC_ARG, "%s.pattern is not a string", buf_str(&b->where));
+    } else if (pattern) {
+        pattern_build(b->g, from,
+                      (struct str){json_string_value(pattern), json_string_length(pattern)},
+                      buf_str(&b->where), to);
+    } else if (format) {
+        const char *const name = json_string_value(format);
+        size_t i = 0;
+        while (name && i < COUNT_OF(formats) && strcmp(name, formats[i].name) != 0)
+            i++;
+        if (!name || i == COUNT_OF(formats))
+            grammar_fail(b->g, RC_UNSUPPORTED, "%s: the format \"%s\" is not supported",
+                         buf_str(&b->where), name ? name : "?");
+        else
+            pattern_build(b->g, from, str_of(formats[i].pattern), buf_str(&b->where), to);
+    } else if (has_min || has_max) {
+        string_of_length(b, from, min, max, to);
+    } else {
+        grammar_call_edge(b->g, from, string(b), to);
+    }
+}
+
+/* ---- numbers ---- */
+
+/* Digit strings of one length n, from lo to hi: as utf8_between in grammar.c, with digits. */
+static void digits_between(struct grammar *g, uint32_t from, const char *lo, const char *hi, int n,
+                           uint32_t to)
+{
+    static const char nines[] = "9999999999999999999", zeros[] = "0000000000000000000";
+    char first = lo[0], last = hi[0];
+    if (n == 1) {
+        grammar_bytes_edge(g, from, (uint8_t)first, (uint8_t)last, to);
+        return;
+    }
+    const bool lo_free = memcmp(lo + 1, zeros, (size_t)n - 1) == 0,
+               hi_free = memcmp(hi + 1, nines, (size_t)n - 1) == 0;
+    if (first == last && !(lo_free && hi_free)) {
+        const uint32_t mid = grammar_state_add(g);
+        grammar_bytes_edge(g, from, (uint8_t)first, (uint8_t)first, mid);
+        digits_between(g, mid, lo + 1, hi + 1, n - 1, to);
+        return;
+    }
+    if (!lo_free) {
+        const uint32_t mid = grammar_state_add(g);
+        grammar_bytes_edge(g, from, (uint8_t)first, (uint8_t)first, mid);
+        digits_between(g, mid, lo + 1, nines, n - 1, to);
+        first++;
+    }
+    if (!hi_free) {
+        const uint32_t mid = grammar_state_add(g);
+        grammar_bytes_edge(g, from, (uint8_t)last, (uint8_t)last, mid);
+        digits_between(g, mid, zeros, hi + 1, n - 1, to);
+        last--;
+    }
+    if (first <= last) {
+        const uint32_t mid = grammar_state_add(g);
+        grammar_bytes_edge(g, from, (uint8_t)first, (uint8_t)last, mid);
+        digits(g, mid, n - 1, n - 1, to);
+    }
+}
+
+/* Numbers lo to hi, without sign. */
+static void naturals_between(struct grammar *g, uint32_t from, int64_t lo, int64_t hi, uint32_t to)
+{
+    int64_t least = 0, most = 9; /* of n digits */
+    for (int n = 1; n <= MAX_DIGITS && least <= hi; n++) {
+        const int64_t a = MAX(lo, least), z = MIN(hi, most);
+        if (a <= z) {
+            char x[24], y[24];
+            snprintf(x, sizeof x, "%0*" PRId64, n, a);
+            snprintf(y, sizeof y, "%0*" PRId64, n, z);
+            digits_between(g, from, x, y, n, to);
+        }
+        least = most + 1;
+        most = most * 10 + 9;
+    }
+}
+
+#define MOST_WHOLE INT64_C(9999999999999999) /* MAX_DIGITS nines */
+
+struct bounds {
+    int64_t lo, hi;        /* within +-MOST_WHOLE */
+    bool lo_open, hi_open; /* the end itself is left out */
+    bool given;
+};
+
+static void one_bound(struct schema_build *b, const json_t *schema, const char *key, bool low,
+                      bool open, struct bounds *out)
+{
+    const json_t *const v = json_object_get(schema, key);
+    if (!v || grammar_failed(b->g))
+        return;
+    const double f = json_is_number(v) ? json_number_value(v) : NAN;
+    if (isnan(f)) {
+        grammar_fail(b->g, RC_ARG, "%s.%s is not a number", buf_str(&b->where), key);
+        return;
+    }
+    if (f != floor(f) || fabs(f) > 1e15) {
+        grammar_fail(b->g, RC_UNSUPPORTED,
+                     "%s: the keyword \"%s\" is supported with whole numbers up to 1e15 only",
+                     buf_str(&b->where), key);
+        return;
+    }
+    out->given = true;
+    const int64_t i = (int64_t)f;
+    if (low && (i > out->lo || (i == out->lo && open))) {
+        out->lo = i;
+        out->lo_open = open;
+    }
+    if (!low && (i < out->hi || (i == out->hi && open))) {
+        out->hi = i;
+        out->hi_open = open;
+    }
+}
+
+static struct bounds bounds_of(struct schema_build *b, const json_t *schema)
+{
+    struct bounds r = {.lo = -MOST_WHOLE, .hi = MOST_WHOLE};
+    one_bound(b, schema, "minimum", true, false, &r);
+    one_bound(b, schema, "exclusiveMinimum", true, true, &r);
+    one_bound(b, schema, "maximum", false, false, &r);
+    one_bound(b, schema, "exclusiveMaximum", false, true, &r);
+    return r;
+}
+
+static void empty_range(struct schema_build *b)
+{
+    grammar_fail(b->g, RC_ARG, "%s: no number is within the bounds", buf_str(&b->where));
+}
+
+static void integer_schema(struct schema_build *b, const json_t *schema, uint32_t from, uint32_t to)
+{
+    struct bounds r = bounds_of(b, schema);
+    struct grammar *const g = b->g;
+    if (!r.given) {
+        grammar_call_edge(g, from, integer(b), to);
+        return;
+    }
+    r.lo += r.lo_open;
+    r.hi -= r.hi_open;
+    if (r.lo > r.hi)
+        empty_range(b);
+    if (r.hi >= 0)
+        naturals_between(g, from, MAX(r.lo, 0), r.hi, to);
+    if (r.lo < 0) {
+        const uint32_t minus = grammar_state_add(g);
+        grammar_bytes_edge(g, from, '-', '-', minus);
+        naturals_between(g, minus, MAX(-r.hi, 1), -r.lo, to);
+    }
+}
+
+/* . and digits, which may be missing; some: not all zeros; none: all zeros. */
+static void fraction(struct grammar *g, uint32_t from, bool some, bool none, uint32_t to)
+{
+    if (!some)
+        grammar_empty_edge(g, from, to);
+    uint32_t at = grammar_state_add(g);
+    grammar_bytes_edge(g, from, '.', '.', at);
+    if (!some && !none) {
+        digits(g, at, 1, MAX_DIGITS, to);
+        return;
+    }
+    for (int i = 0; i < MAX_DIGITS; i++) { /* zeros so far */
+        const uint32_t next = grammar_state_add(g);
+        if (none && i)
+            grammar_empty_edge(g, at, to);
+        grammar_bytes_edge(g, at, '0', '0', next);
+        if (some) {
+            const uint32_t rest = grammar_state_add(g);
+            grammar_bytes_edge(g, at, '1', '9', rest);
+            digits(g, rest, 0, MAX_DIGITS, to);
+        }
+        at = next;
+    }
+    if (none)
+        grammar_empty_edge(g, at, to);
+}
+
+/* Magnitudes between two whole numbers, ends left out or not. */
+static void magnitudes(struct grammar *g, uint32_t from, int64_t lo, bool lo_open, int64_t hi,
+                       bool hi_open, uint32_t to)
+{
+    if (lo_open) {
+        if (lo < hi) { /* lo and something */
+            const uint32_t whole = grammar_state_add(g);
+            naturals_between(g, from, lo, lo, whole);
+            fraction(g, whole, true, false, to);
+        }
+        lo++;
+    }
+    if (lo <= hi - 1) {
+        const uint32_t whole = grammar_state_add(g);
+        naturals_between(g, from, lo, hi - 1, whole);
+        fraction(g, whole, false, false, to);
+    }
+    if (lo <= hi && !hi_open) {
+        const uint32_t whole = grammar_state_add(g);
+        naturals_between(g, from, hi, hi, whole);
+        fraction(g, whole, false, true, to);
+    }
+}
+
+static void number_schema(struct schema_build *b, const json_t *schema, uint32_t from, uint32_t to)
+{
+    const struct bounds r = bounds_of(b, schema);
+    struct grammar *const g = b->g;
+    if (!r.given) {
+        grammar_call_edge(g, from, number(b), to);
+        return;
+    }
+    if (r.lo > r.hi || (r.lo == r.hi && (r.lo_open || r.hi_open)))
+        empty_range(b);
+    if (r.hi > 0 || (r.hi == 0 && !r.hi_open))
+        magnitudes(g, from, MAX(r.lo, 0), r.lo >= 0 && r.lo_open, r.hi, r.hi_open, to);
+    if (r.lo < 0) {
+        const uint32_t minus = grammar_state_add(g);
+        grammar_bytes_edge(g, from, '-', '-', minus);
+        magnitudes(g, minus, MAX(-r.hi, 0), r.hi >= 0 || r.hi_open, -r.lo, r.lo_open, to);
+    }
+}
+
+/* ---- objects ---- */
+
+static void key_text(struct schema_build *b, uint32_t from, const char *key, uint32_t to)
+{
+    json_t *const s = json_string(key);
+    char *const text = s ? json_dumps(s, JSON_ENCODE_ANY) : NULL;
+    if (text)
+        grammar_text(b->g, from, str_of(text), to);
+    else
+        grammar_fail(b->g, RC_NOMEM, "no memory for the grammar");
+    free(text);
+    json_decref(s);
+}
+
+struct key { /* as JSON writes it, without quotes */
+    const char *p;
+    size_t n;
+};
+
+static int by_text(const void *a, const void *b)
+{
+    const struct key *const x = a, *const y = b;
+    const int c = memcmp(x->p, y->p, MIN(x->n, y->n));
+    return c ? c : x->n < y->n ? -1 : x->n > y->n;
+}
+
+/* The rest of a key of which `at` characters are written, and which is none of keys[n] (all of these
+ * share what is written).  rest: any further characters and the quote. */
+static void other_keys(struct grammar *g, uint32_t from, const struct key *keys, size_t n,
+                       size_t at, uint32_t rest, uint32_t to)
+{
+    struct gnode other = {.kind = G_CLASS};
+    bool is_key = false;
+    for (size_t i = 0; i < n;) {
+        if (keys[i].n == at) {
+            is_key = true;
+            i++;
+            continue;
+        }
+        uint32_t cp;
+        const size_t len = utf8_decode(keys[i].p + at, keys[i].n - at, &cp);
+        size_t end = i;
+        while (end < n && keys[end].n >= at + len && !memcmp(keys[end].p + at, keys[i].p + at, len))
+            end++;
+        if (cp != '\\' && cp <= 0x10ffff) { /* an escape always leads away from the keys */
+            char c[4];
+            const uint32_t next = grammar_state_add(g);
+            grammar_text(g, from, (struct str){c, utf8_encode(cp, c)}, next);
+            other_keys(g, next, keys + i, end - i, at + len, rest, to);
+            gnode_range(g, &other, cp, cp);
+        }
+        i = end;
+    }
+    gnode_range(g, &other, 0, 0x1f);
+    gnode_range(g, &other, '"', '"');
+    gnode_range(g, &other, '\\', '\\');
+    grammar_chars(g, from, other.ranges, other.n_ranges, true, rest);
+    string_escape(g, from, rest);
+    if (!is_key)
+        grammar_bytes_edge(g, from, '"', '"', to);
+}
+
+/* A rule for keys that are none of the properties. */
+static uint32_t additional_key(struct schema_build *b, const json_t *properties)
+{
+    struct grammar *const g = b->g;
+    const size_t n = json_object_size(properties);
+    if (!n)
+        return string(b);
+    struct key *const keys = arena_try(grammar_arena(g), n * sizeof *keys);
+    size_t i = 0;
+    const char *key;
+    json_t *x;
+    json_object_foreach(iterable(properties), key, x)
+    {
+        json_t *const s = json_string(key);
+        char *const text = s ? json_dumps(s, JSON_ENCODE_ANY) : NULL;
+        const size_t len = text ? strlen(text) - 2 : 0;
+        const char *const kept = text ? arena_strndup(grammar_arena(g), text + 1, len) : NULL;
+        free(text);
+        json_decref(s);
+        if (!keys || !kept) {
+            grammar_fail(g, RC_NOMEM, "no memory for the grammar");
+            return 0;
+        }
+        if (len > MAX_KEY)
+            grammar_fail(g, RC_LIMIT, "%s: a property's name of %zu bytes", buf_str(&b->where),
+                         len);
+        keys[i++] = (struct key){kept, len};
+    }
+    if (grammar_failed(g))
+        return 0;
+    qsort(keys, n, sizeof *keys, by_text);
+    const uint32_t rule = grammar_rule(g, "key");
+    const struct grule r = grammar_rule_at(g, rule);
+    const uint32_t begin = grammar_state_add(g), rest = grammar_state_add(g);
+    grammar_bytes_edge(g, r.start, '"', '"', begin);
+    string_char(g, rest, rest);
+    grammar_bytes_edge(g, rest, '"', '"', r.final);
+    other_keys(g, begin, keys, n, 0, rest, r.final);
+    return rule;
+}
+
+static bool is_required(const json_t *required, const char *key)
+{
+    size_t i;
+    const json_t *x;
+    json_array_foreach(required, i, x) if (json_is_string(x) &&
+                                           strcmp(json_string_value(x), key) == 0) return true;
+    return false;
+}
+
+/* Every property's own kid: what may stand behind its key. */
+static void members(struct schema_build *b, const json_t *properties, const json_t *required,
+                    const json_t *additional, uint32_t from, uint32_t to)
+{
+    struct grammar *const g = b->g;
+    uint32_t none = token_then_space(b, from, "{"); /* no member is written yet */
+    uint32_t some = NO_RULE;                        /* one is */
+    const char *key;
+    json_t *x;
+    json_object_foreach(iterable(properties), key, x)
+    {
+        const size_t where = where_begin(b, ".properties.%s", key);
+        const uint32_t rule = schema_rule(b, x);
+        where_end(b, where);
+        const uint32_t name = grammar_state_add(g), named = grammar_state_add(g),
+                       done = grammar_state_add(g);
+        const bool optional = !is_required(required, key);
+        if (none != NO_RULE)
+            grammar_empty_edge(g, none, name);
+        if (some != NO_RULE)
+            grammar_empty_edge(g, token_then_space(b, some, ","), name);
+        key_text(b, name, key, named);
+        grammar_call_edge(g, token_then_space(b, named, ":"), rule, done);
+        if (optional && some != NO_RULE)
+            grammar_empty_edge(g, some, done);
+        some = done;
+        if (!optional)
+            none = NO_RULE;
+        if (grammar_failed(g))
+            return;
+    }
+    if (additional) {
+        const size_t where = where_begin(b, ".%s", "additionalProperties");
+        const uint32_t rule = schema_rule(b, additional);
+        where_end(b, where);
+        const uint32_t keys = additional_key(b, properties);
+        const uint32_t name = grammar_state_add(g), named = grammar_state_add(g),
+                       done = grammar_state_add(g);
+        if (none != NO_RULE)
+            grammar_empty_edge(g, none, name);
+        if (some != NO_RULE)
+            grammar_empty_edge(g, some, done);
+        grammar_call_edge(g, name, keys, named);
+        grammar_call_edge(g, token_then_space(b, named, ":"), rule, done);
+        grammar_empty_edge(g, token_then_space(b, done, ","), name);
+        some = done;
+    }
+    if (none != NO_RULE)
+        grammar_text(g, none, str_of("}"), to);
+    if (some != NO_RULE)
+        space_then_token(b, some, "}", to);
+}
+
+static void object_schema(struct schema_build *b, const json_t *schema, uint32_t from, uint32_t to)
+{
+    const json_t *const properties = json_object_get(schema, "properties"),
+                        *const required = json_object_get(schema, "required"),
+                        *additional = json_object_get(schema, "additionalProperties");
+    if (properties && !json_is_object(properties))
+        grammar_fail(b->g, RC_ARG, "%s.properties is not an object", buf_str(&b->where));
+    if (required && !json_is_array(required))
+        grammar_fail(b->g, RC_ARG, "%s.required is not a list", buf_str(&b->where));
+    if (!properties && !json_array_size(required) && (!additional || json_is_true(additional))) {
+        grammar_call_edge(b->g, from, object(b), to);
+        return;
+    }
+    if (json_is_false(
+            additional)) /* and where properties are listed, others have to be asked for */
+        additional = NULL;
+    json_t *all = properties ? json_copy(iterable(properties)) : json_object();
+    size_t i;
+    const json_t *name;
+    json_array_foreach(required, i, name)
+    {
+        if (!json_is_string(name))
+            grammar_fail(b->g, RC_ARG, "%s.required holds no name", buf_str(&b->where));
+        else if (!json_object_get(all, json_string_value(name)) &&
+                 json_object_set_new(all, json_string_value(name), json_true()))
+            grammar_fail(b->g, RC_NOMEM, "no memory for the grammar");
+    }
+    if (!all)
+        grammar_fail(b->g, RC_NOMEM, "no memory for the grammar");
+    if (!grammar_failed(b->g))
+        members(b, all, required, additional, from, to);
+    json_decref(all);
+}
+
+/* ---- arrays ---- */
+
+static void array_schema(struct schema_build *b, const json_t *schema, uint32_t from, uint32_t to)
+{
+    struct grammar *const g = b->g;
+    const json_t *items = json_object_get(schema, "items"),
+                 *prefix = json_object_get(schema, "prefixItems");
+    uint32_t min = 0, max = GTREE_NO_END;
+    (void)size_of(b, schema, "minItems", &min);
+    (void)size_of(b, schema, "maxItems", &max);
+    if (json_is_array(items)) { /* as drafts before 2020 write a tuple */
+        prefix = items;
+        items = NULL;
+    }
+    if (prefix && !json_is_array(prefix))
+        grammar_fail(g, RC_ARG, "%s.prefixItems is not a list", buf_str(&b->where));
+    const size_t n_prefix = json_array_size(prefix);
+    if (json_is_false(items) || (prefix && !items))
+        max = MIN(max, (uint32_t)n_prefix);
+    if (max < min) {
+        grammar_fail(g, RC_ARG, "%s: maxItems is less than minItems", buf_str(&b->where));
+        return;
+    }
+    if (!items && !prefix && min == 0 && max == GTREE_NO_END) {
+        grammar_call_edge(g, from, array(b), to);
+        return;
+    }
+    uint32_t rule = NO_RULE;
+    if (max > n_prefix) {
+        const size_t where = where_begin(b, ".%s", "items");
+        rule = items ? schema_rule(b, items) : value(b);
+        where_end(b, where);
+    }
+    uint32_t at = token_then_space(b, from, "[");
+    if (min == 0)
+        grammar_text(g, at, str_of("]"), to);
+    for (uint32_t i = 0; i < max && !grammar_failed(g); i++) {
+        const uint32_t done = grammar_state_add(g);
+        uint32_t item = rule;
+        if (i < n_prefix) {
+            char index[24];
+            snprintf(index, sizeof index, "%u", i);
+            const size_t where = where_begin(b, ".prefixItems.%s", index);
+            item = schema_rule(b, json_array_get(prefix, i));
+            where_end(b, where);
+        }
+        grammar_call_edge(g, at, item, done);
+        if (i + 1 >= min)
+            space_then_token(b, done, "]", to);
+        if (i + 1 >= max)
+            break;
+        at = token_then_space(b, done, ",");
+        if (max == GTREE_NO_END && i + 1 >= MAX(min, (uint32_t)n_prefix)) { /* any number more */
+            grammar_call_edge(g, at, rule, done);
+            break;
+        }
+    }
+}
+
+/* ---- schemas ---- */
+
+static void literal(struct schema_build *b, const json_t *v, uint32_t from, uint32_t to)
+{
+    char *const text = json_dumps(v, JSON_ENCODE_ANY | JSON_COMPACT);
+    if (text)
+        grammar_text(b->g, from, str_of(text), to);
+    else
+        grammar_fail(b->g, RC_NOMEM, "no memory for the grammar");
+    free(text);
+}
+
+static const json_t *resolve(struct schema_build *b, const char *ref)
+{
+    const json_t *at = b->root;
+    if (ref[0] != '#') {
+        grammar_fail(b->g, RC_UNSUPPORTED, "%s: $ref \"%s\" leads outside of the schema",
+                     buf_str(&b->where), ref);
+        return NULL;
+    }
+    for (const char *p = ref + 1; *p == '/' && at;) {
+        struct buf key = BUF_INIT;
+        for (p++; *p && *p != '/'; p++) {
+            const bool slash = !strncmp(p, "~1", 2), tilde = !strncmp(p, "~0", 2);
+            buf_addc(&key, slash ? '/' : tilde ? '~' : *p);
+            p += slash || tilde;
+        }
+        char *end;
+        const unsigned long i = strtoul(buf_str(&key), &end, 10);
+        at = json_is_array(at) && key.n && !*end ? json_array_get(at, i)
+                                                 : json_object_get(at, buf_str(&key));
+        buf_release(&key);
+    }
+    if (!at)
+        grammar_fail(b->g, RC_ARG, "%s: $ref \"%s\" leads nowhere", buf_str(&b->where), ref);
+    return at;
+}
+
+static void alternatives(struct schema_build *b, const json_t *list, const char *key, uint32_t from,
+                         uint32_t to)
+{
+    size_t i;
+    const json_t *x;
+    if (!json_array_size(list))
+        grammar_fail(b->g, RC_ARG, "%s.%s is empty or not a list", buf_str(&b->where), key);
+    json_array_foreach(list, i, x)
+    {
+        char at[64];
+        snprintf(at, sizeof at, ".%s.%zu", key, i);
+        const size_t where = where_begin(b, "%s", at);
+        const uint32_t rule = schema_rule(b, x);
+        where_end(b, where);
+        grammar_call_edge(b->g, from, rule, to);
+    }
+}
+
+/* Objects joined into one: properties and required of all.  Owned. */
+static json_t *join_objects(struct schema_build *b, const json_t *list)
+{
+    json_t *const out = json_pack("{s:s,s:{},s:[]}", "type", "object", "properties", "required");
+    size_t i;
+    json_t *x;
+    bool bad = !out;
+    json_array_foreach(list, i, x)
+    {
+        const json_t *part = x;
+        const char *const ref = json_string_value(json_object_get(x, "$ref"));
+        if (ref && !(part = resolve(b, ref)))
+            break;
+        ONLY(b, part, "type", "properties", "required", "additionalProperties");
+        if (!json_is_object(part) || !(schema_kinds(part, b->root) & KIND_OBJECT))
+            grammar_fail(b->g, RC_UNSUPPORTED,
+                         "%s: the keyword \"allOf\" is supported for objects only",
+                         buf_str(&b->where));
+        json_t *const properties = json_object_get(part, "properties");
+        bad |= properties && json_object_update(json_object_get(out, "properties"), properties);
+        json_t *const required = json_object_get(part, "required");
+        bad |= required && json_array_extend(json_object_get(out, "required"), required);
+        json_t *const additional = json_object_get(part, "additionalProperties");
+        if (additional && !json_object_get(out, "additionalProperties"))
+            bad |= json_object_set(out, "additionalProperties", additional);
+    }
+    if (bad)
+        grammar_fail(b->g, RC_NOMEM, "no memory for the grammar");
+    return out;
+}
+
+static void all_of(struct schema_build *b, const json_t *list, uint32_t from, uint32_t to)
+{
+    if (json_array_size(list) == 1) {
+        alternatives(b, list, "allOf", from, to);
+        return;
+    }
+    if (!json_array_size(list))
+        grammar_fail(b->g, RC_ARG, "%s.allOf is empty or not a list", buf_str(&b->where));
+    json_t *const joined = join_objects(b, list);
+    if (!grammar_failed(b->g))
+        object_schema(b, joined, from, to);
+    json_decref(joined);
+}
+
+static void of_type(struct schema_build *b, const json_t *schema, const char *type, uint32_t from,
+                    uint32_t to)
+{
+    static const struct {
+        const char *name;
+        void (*build)(struct schema_build *, const json_t *, uint32_t, uint32_t);
+    } types[] = {
+        {"object", object_schema},   {"array", array_schema},   {"string", string_schema},
+        {"integer", integer_schema}, {"number", number_schema},
+    };
+    for (size_t i = 0; i < COUNT_OF(types); i++)
+        if (strcmp(type, types[i].name) == 0) {
+            types[i].build(b, schema, from, to);
+            return;
+        }
+    if (strcmp(type, "boolean") == 0) {
+        grammar_text(b->g, from, str_of("true"), to);
+        grammar_text(b->g, from, str_of("false"), to);
+    } else if (strcmp(type, "null") == 0) {
+        grammar_text(b->g, from, str_of("null"), to);
+    } else {
+        grammar_fail(b->g, RC_ARG, "%s.type \"%s\" is unknown", buf_str(&b->where), type);
+    }
+}
+
+/* What a schema without a type is about, by its other keywords; NULL: anything. */
+static const char *implied_type(const json_t *schema)
+{
+    static const char *const implied[][2] = {
+        {"properties", "object"},
+        {"required", "object"},
+        {"additionalProperties", "object"},
+        {"items", "array"},
+        {"prefixItems", "array"},
+        {"minItems", "array"},
+        {"maxItems", "array"},
+        {"pattern", "string"},
+        {"format", "string"},
+        {"minLength", "string"},
+        {"maxLength", "string"},
+        {"minimum", "number"},
+        {"maximum", "number"},
+        {"exclusiveMinimum", "number"},
+        {"exclusiveMaximum", "number"},
+    };
+    for (size_t i = 0; i < COUNT_OF(implied); i++)
+        if (json_object_get(schema, implied[i][0]))
+            return implied[i][1];
+    return NULL;
+}
+
+static void fill(struct schema_build *b, const json_t *schema, uint32_t from, uint32_t to)
+{
+    if (!schema || json_is_true(schema)) {
+        grammar_call_edge(b->g, from, value(b), to);
+        return;
+    }
+    if (!json_is_object(schema)) {
+        grammar_fail(b->g, RC_ARG, "%s is not a schema", buf_str(&b->where));
+        return;
+    }
+    only(b, schema, supported, COUNT_OF(supported));
+    size_t i;
+    const json_t *x;
+    const json_t *const list = json_object_get(schema, "enum"), *const type =
+                                                                    json_object_get(schema, "type");
+    const char *const ref = json_string_value(json_object_get(schema, "$ref"));
+    if (ref) {
+        ONLY(b, schema, "$ref");
+        const json_t *const target = resolve(b, ref);
+        if (target)
+            grammar_call_edge(b->g, from, schema_rule(b, target), to);
+    } else if (json_object_get(schema, "const")) {
+        ONLY(b, schema, "const", "type");
+        literal(b, json_object_get(schema, "const"), from, to);
+    } else if (list) {
+        ONLY(b, schema, "enum", "type");
+        if (!json_array_size(list))
+            grammar_fail(b->g, RC_ARG, "%s.enum is empty or not a list", buf_str(&b->where));
+        json_array_foreach(list, i, x) literal(b, x, from, to);
+    } else if (json_object_get(schema, "anyOf")) {
+        ONLY(b, schema, "anyOf");
+        alternatives(b, json_object_get(schema, "anyOf"), "anyOf", from, to);
+    } else if (json_object_get(schema, "oneOf")) {
+        ONLY(b, schema, "oneOf");
+        alternatives(b, json_object_get(schema, "oneOf"), "oneOf", from, to);
+    } else if (json_object_get(schema, "allOf")) {
+        ONLY(b, schema, "allOf", "type");
+        all_of(b, json_object_get(schema, "allOf"), from, to);
+    } else if (json_is_array(type)) {
+        json_array_foreach(type, i, x)
+            of_type(b, schema, json_is_string(x) ? json_string_value(x) : "?", from, to);
+    } else if (type && !json_is_string(type)) {
+        grammar_fail(b->g, RC_ARG, "%s.type is neither a name nor a list", buf_str(&b->where));
+    } else {
+        const char *const name = type ? json_string_value(type) : implied_type(schema);
+        if (name)
+            of_type(b, schema, name, from, to);
+        else
+            grammar_call_edge(b->g, from, value(b), to);
+    }
+}
+
+uint32_t schema_rule(struct schema_build *b, const json_t *schema)
+{
+    const bool shared = json_is_object(schema);
+    for (size_t i = 0; shared && i < b->n_memo; i++)
+        if (b->memo[i].schema == schema)
+            return b->memo[i].rule;
+    const uint32_t rule = grammar_rule(b->g, buf_str(&b->where));
+    if (shared) {
+        if (!mem_grow(&b->memo, &b->memo_cap, b->n_memo + 1, sizeof *b->memo))
+            grammar_fail(b->g, RC_NOMEM, "no memory for the grammar");
+        else
+            b->memo[b->n_memo++] = (struct schema_memo){schema, rule};
+    }
+    if (++b->depth > MAX_NESTING)
+        grammar_fail(b->g, RC_LIMIT, "the schema is nested more than %d deep", MAX_NESTING);
+    const struct grule r = grammar_rule_at(b->g, rule);
+    if (!grammar_failed(b->g))
+        fill(b, schema, r.start, r.final);
+    b->depth--;
+    return rule;
+}
+
+enum rc grammar_from_schema(const struct token_trie *t, const json_t *schema, struct grammar **out,
+                            struct err *err)
+{
+    struct grammar *const g = grammar_new(t);
+    struct schema_build *const b = schema_build_new(g, schema, "schema");
+    const uint32_t root = schema_rule(b, schema);
+    schema_build_free(b);
+    return grammar_finish(g, root, out, err);
+}
+
+enum rc grammar_json_object(const struct token_trie *t, struct grammar **out, struct err *err)
+{
+    struct grammar *const g = grammar_new(t);
+    struct schema_build *const b = schema_build_new(g, NULL, "schema");
+    const uint32_t root = object(b);
+    schema_build_free(b);
+    return grammar_finish(g, root, out, err);
+}
+
+/* ---- tool calls ---- */
+
+/* NAME's arguments as one JSON object. */
+static void json_args(struct schema_build *b, const json_t *schema, uint32_t from, uint32_t to)
+{
+    grammar_call_edge(b->g, from, schema ? schema_rule(b, schema) : object(b), to);
+}
+
+/* {"name": "NAME", "arguments": {...}} */
+static void json_call(struct schema_build *b, const char *name, const json_t *schema, uint32_t from,
+                      uint32_t to)
+{
+    struct grammar *const g = b->g;
+    const uint32_t key = grammar_state_add(g), named = grammar_state_add(g),
+                   args = grammar_state_add(g), end = grammar_state_add(g);
+    grammar_text(g, from, str_of("{\"name\": "), key);
+    key_text(b, key, name, named);
+    grammar_text(g, named, str_of(", \"arguments\": "), args);
+    json_args(b, schema, args, end);
+    grammar_text(g, end, str_of("}"), to);
+}
+
+/* <parameter=KEY>\nvalue\n</parameter>\n for each property, in order; strings are bare text. */
+static void xml_args(struct schema_build *b, const json_t *schema, uint32_t from, uint32_t to)
+{
+    static const char close[] = "\n</parameter>\n";
+    struct grammar *const g = b->g;
+    const json_t *const required = json_object_get(schema, "required");
+    const char *key;
+    json_t *x;
+    json_object_foreach(json_object_get(schema, "properties"), key, x)
+    {
+        const uint32_t value_at = grammar_state_add(g), next = grammar_state_add(g);
+        struct buf open = BUF_INIT;
+        buf_addf(&open, "<parameter=%s>\n", key);
+        grammar_text(g, from, (struct str){buf_str(&open), open.n}, value_at);
+        if (open.failed)
+            grammar_fail(g, RC_NOMEM, "no memory for the grammar");
+        buf_release(&open);
+        if (schema_kinds(x, b->root) & KIND_STRING && !json_object_get(x, "enum")) {
+            grammar_text_until(g, value_at, close, next);
+        } else if (json_object_get(x, "enum")) {
+            size_t i;
+            const json_t *v;
+            const uint32_t end = grammar_state_add(g);
+            json_array_foreach(json_object_get(x, "enum"), i, v)
+            {
+                if (json_is_string(v))
+                    grammar_text(g, value_at,
+                                 (struct str){json_string_value(v), json_string_length(v)}, end);
+                else
+                    literal(b, v, value_at, end);
+            }
+            grammar_text(g, end, str_of(close), next);
+        } else {
+            const uint32_t end = grammar_state_add(g);
+            const size_t where = where_begin(b, ".properties.%s", key);
+            const uint32_t rule = schema_rule(b, x);
+            where_end(b, where);
+            grammar_call_edge(g, value_at, rule, end);
+            grammar_text(g, end, str_of(close), next);
+        }
+        if (!is_required(required, key))
+            grammar_empty_edge(g, from, next);
+        from = next;
+    }
+    grammar_empty_edge(g, from, to);
+}
+
+static void one_call(struct schema_build *b, enum reply_family family, const char *name,
+                     const json_t *schema, uint32_t from, uint32_t to)
+{
+    struct grammar *const g = b->g;
+    if (family == REPLY_GENERIC) {
+        json_call(b, name, schema, from, to);
+        return;
+    }
+    const uint32_t in = grammar_state_add(g), end = grammar_state_add(g);
+    if (family == REPLY_HERMES) {
+        grammar_text(g, from, str_of("<tool_call>\n"), in);
+        json_call(b, name, schema, in, end);
+        grammar_text(g, end, str_of("\n</tool_call>"), to);
+        return;
+    }
+    struct buf open = BUF_INIT;
+    buf_addf(&open, "<tool_call>\n<function=%s>\n", name);
+    if (open.failed)
+        grammar_fail(g, RC_NOMEM, "no memory for the grammar");
+    grammar_text(g, from, (struct str){buf_str(&open), open.n}, in);
+    buf_release(&open);
+    xml_args(b, schema, in, end);
+    grammar_text(g, end, str_of("</function>\n</tool_call>"), to);
+}
+
+enum rc grammar_from_tools(const struct token_trie *t, enum reply_family family,
+                           const json_t *tools, const char *name, bool parallel,
+                           struct grammar **out, struct err *err)
+{
+    struct grammar *const g = grammar_new(t);
+    const uint32_t call = grammar_rule(g, "call"), root = grammar_rule(g, "calls");
+    const struct grule c = grammar_rule_at(g, call), r = grammar_rule_at(g, root);
+    size_t i, n = 0;
+    const json_t *tool;
+    json_array_foreach(tools, i, tool)
+    {
+        const json_t *const fn = json_object_get(tool, "function");
+        const char *const own = json_string_value(json_object_get(fn ? fn : tool, "name"));
+        const json_t *const schema = json_object_get(fn ? fn : tool, "parameters");
+        if (!own) {
+            grammar_fail(g, RC_ARG, "tools[%zu] has no function name", i);
+            break;
+        }
+        if (name && strcmp(name, own) != 0)
+            continue;
+        struct buf where = BUF_INIT;
+        buf_addf(&where, "tools[%zu].function.parameters", i);
+        struct schema_build *const b = schema_build_new(g, schema, buf_str(&where));
+        one_call(b, family, own, schema, c.start, c.final);
+        schema_build_free(b);
+        buf_release(&where);
+        n++;
+    }
+    if (!n && name)
+        grammar_fail(g, RC_ARG, "tool_choice names \"%s\", which is not among the tools", name);
+    else if (!n)
+        grammar_fail(g, RC_ARG, "tool_choice asks for a call, but there are no tools");
+    grammar_call_edge(g, r.start, call, r.final);
+    if (parallel && family != REPLY_GENERIC)
+        grammar_bytes_edge(g, r.final, '\n', '\n', r.start);
+    return grammar_finish(g, root, out, err);
+}
