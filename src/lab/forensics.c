@@ -145,7 +145,7 @@ static void on_turn(void *ctx, const struct turn *t);
 static void on_lcp(void *ctx, uint32_t slot, int64_t task, int64_t lcp, int64_t held,
                    enum lcp_from from);
 static void on_ckpt(void *ctx, uint32_t process, uint32_t slot, const struct ckpt *c);
-static void on_orphan(void *ctx, uint32_t file, uint64_t line, uint32_t slot, int64_t task,
+static void on_orphan(void *ctx, uint32_t file, uint64_t line, int64_t slot, int64_t task,
                       double ms, int64_t n_tokens);
 
 enum rc forensics_new(const struct forensics_opts *o, struct forensics **out, struct err *err)
@@ -311,7 +311,23 @@ static void on_ckpt(void *ctx, uint32_t process, uint32_t slot, const struct ckp
     f->n_lives_all++;
 }
 
-static void on_orphan(void *ctx, uint32_t file, uint64_t line, uint32_t slot, int64_t task,
+static void i64_or_null(struct jwrite *w, const char *key, int64_t v)
+{
+    if (v < 0)
+        jwrite_null(w, key);
+    else
+        jwrite_i64(w, key, v);
+}
+
+static void fixed_or_null(struct jwrite *w, const char *key, double v, int decimals)
+{
+    if (isnan(v) || isinf(v))
+        jwrite_null(w, key);
+    else
+        jwrite_fixed(w, key, v, decimals);
+}
+
+static void on_orphan(void *ctx, uint32_t file, uint64_t line, int64_t slot, int64_t task,
                       double ms, int64_t n_tokens)
 {
     struct forensics *f = ctx;
@@ -327,28 +343,12 @@ static void on_orphan(void *ctx, uint32_t file, uint64_t line, uint32_t slot, in
     jwrite_init(&w, &f->orphans.b);
     jwrite_obj(&w, NULL);
     jwrite_u64(&w, "line", line);
-    jwrite_u64(&w, "slot", slot);
-    jwrite_i64(&w, "task", task);
+    i64_or_null(&w, "slot", slot);
+    i64_or_null(&w, "task", task);
     jwrite_i64(&w, "evaluated", n_tokens);
     jwrite_fixed(&w, "prefill_ms", ms, 2);
     jwrite_end_obj(&w);
     spool_turn_over(&f->orphans);
-}
-
-static void i64_or_null(struct jwrite *w, const char *key, int64_t v)
-{
-    if (v < 0)
-        jwrite_null(w, key);
-    else
-        jwrite_i64(w, key, v);
-}
-
-static void fixed_or_null(struct jwrite *w, const char *key, double v, int decimals)
-{
-    if (isnan(v) || isinf(v))
-        jwrite_null(w, key);
-    else
-        jwrite_fixed(w, key, v, decimals);
 }
 
 static void outcome_text(const struct turn *t, char out[48])

@@ -82,7 +82,7 @@ static const struct shape slot_shapes[] = {
     {LINE_PICK_LCP, "selected slot by LCP similarity, f_sim_best = {sim}", L, 20260729, 0, true},
     {LINE_PICK_LCP, "selected slot by lcs similarity, lcs_len = {lcp}, similarity = {sim}", L,
      20250912, 20251008, true},
-    {LINE_PICK_LRU, "selected slot by LRU, t_last = {t_last}", L, 20251009, 0, false},
+    {LINE_PICK_LRU, "selected slot by LRU, t_last = {t_last}", L, 0, 0, false},
     {LINE_PICK_LRU, "selected slot by lru, t_last = {t_last}", L, 0, 20251008, false},
     {LINE_PICK, "selected slot by id", L, 20260619, 0, false},
     {LINE_PICK_SIM, "- checking sim = {sim} ({n_past}/{n_prompt})", L, 20260601, 0, false},

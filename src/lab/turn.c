@@ -415,9 +415,25 @@ static int64_t rounded_lcp(const struct turn *t)
     return (int64_t)fmax(0, fmin(round((lo + hi) / 2), n));
 }
 
+/* The prompt's length from what the slot holds afterwards: the last sampled token never enters it. */
+static int64_t length_by_release(const struct turn *t)
+{
+    if (t->held_after < 0 || t->generated <= 0 || t->evaluated < 0)
+        return -1;
+    const int64_t n = t->held_after - t->generated + 1;
+    return n >= t->evaluated ? n : -1;
+}
+
 /* Prompt length and re-entry, where the lines give them only together. */
 static void settle_lengths(struct turn *t)
 {
+    const int64_t by_release = length_by_release(t);
+    /* the first re-entry line may be lost: a later batch's then looks like it */
+    if (t->timed && t->start >= 0 && !t->complete) {
+        const int64_t n = t->n_prompt >= 0 ? t->n_prompt : by_release;
+        if (n >= 0 && t->start + t->evaluated > n + 64)
+            t->start = -1;
+    }
     if (t->start < 0 && t->restored && t->restored_pos >= 0)
         t->start = t->restored_pos + 1;
     if (t->start < 0 && (t->forced || t->cleared))
@@ -426,10 +442,8 @@ static void settle_lengths(struct turn *t)
         t->n_prompt = t->start + t->evaluated;
         t->n_prompt_inferred = true;
     }
-    /* the last sampled token never enters the slot */
-    if (t->n_prompt < 0 && t->held_after >= 0 && t->generated > 0 && t->evaluated >= 0 &&
-        t->held_after - t->generated + 1 >= t->evaluated) {
-        t->n_prompt = t->held_after - t->generated + 1;
+    if (t->n_prompt < 0 && by_release >= 0) {
+        t->n_prompt = by_release;
         t->n_prompt_inferred = true;
     }
     if (t->start < 0 && t->n_prompt >= 0 && t->evaluated >= 0 && t->n_prompt >= t->evaluated) {
@@ -454,6 +468,9 @@ static void settle_lcp(struct turn *t)
         from = LCP_SIM;
     } else if (t->held == 0) {
         lcp = 0;
+    } else if (t->swapped && t->held < 0 && t->verbose && t->start > 0 && !t->restored) {
+        lcp = t->held =
+            t->start; /* no divergence was said: all that came out of the store was kept */
     } else if (t->held > 0 && t->start == t->held) {
         lcp = t->held;
     } else if (near >= 0) {
@@ -489,7 +506,7 @@ static enum outcome settle_outcome(const struct turn *t)
     }
     if (t->start < 0)
         return OUT_UNKNOWN;
-    if (t->engines == ENG_HOLDFAST || t->swapped)
+    if (t->engines == ENG_HOLDFAST)
         return OUT_RESTORED;
     if (t->start == t->held || (t->lcp >= 0 && t->lcp == t->held && t->start >= t->lcp - 1))
         return OUT_APPEND;
@@ -695,6 +712,15 @@ static void launch(struct at *a, struct slot **s)
     turn_begin(a, *s, true);
 }
 
+/* From a line that is about something else. */
+static void imply_lcp(struct turn *t, int64_t lcp)
+{
+    if (lcp < 0 || t->lcp_from != LCP_UNKNOWN)
+        return;
+    t->lcp = lcp;
+    t->lcp_from = LCP_RULE;
+}
+
 static void set_lcp(const struct at *a, struct turn *t, int64_t lcp, enum lcp_from from)
 {
     if (lcp < 0 || (t->lcp_from != LCP_UNKNOWN && t->lcp_from <= from))
@@ -755,8 +781,7 @@ static void evaluated(const struct at *a, struct slot *s)
     if (t)
         t->evaluated = l->n_tokens;
     if (a->t->sink.orphan)
-        a->t->sink.orphan(a->t->sink.ctx, a->file, a->line, s ? s->s.id : 0, l->task, l->ms,
-                          l->n_tokens);
+        a->t->sink.orphan(a->t->sink.ctx, a->file, a->line, l->slot, l->task, l->ms, l->n_tokens);
 }
 
 /* holdfast has no slots: a request takes the lowest free number. */
@@ -1035,8 +1060,9 @@ static void slot_line(struct at *a, struct slot *s)
         if (!t)
             return;
         t->forced = true;
-        if (l->n_past >= 0)
-            set_lcp(a, t, l->n_past, LCP_NPAST);
+        imply_lcp(t, l->n_past);
+        if (l->held >= 0)
+            t->held = l->held;
         note(t, a, "forced");
         return;
     case LINE_CLEAR:
@@ -1045,8 +1071,7 @@ static void slot_line(struct at *a, struct slot *s)
         if (!t)
             return;
         t->cleared = true;
-        if (l->n_past >= 0)
-            set_lcp(a, t, l->n_past, LCP_AGAINST);
+        imply_lcp(t, l->n_past);
         note(t, a, "cleared");
         return;
     case LINE_RESTORE:
@@ -1126,8 +1151,9 @@ static void slot_line(struct at *a, struct slot *s)
         s->s.t_last = l->t_last;
         return;
     case LINE_FREED:
-        if (!s || s->s.open)
+        if (!s || (s->s.open && !s->s.turn.released))
             return;
+        turn_finish(a->t, s);
         ring_reset(a, s);
         s->s.held = 0;
         s->s.lineage_whole = true;
@@ -1193,6 +1219,8 @@ bool turns_line(struct turns *t, uint32_t file, uint64_t line_no, const struct u
             owned.task = a.p->owner_task;
         } else {
             const struct slot *s = only_untimed(&a);
+            if (!s && l->kind == LINE_EVAL && t->sink.orphan)
+                t->sink.orphan(t->sink.ctx, file, line_no, -1, -1, l->ms, l->n_tokens);
             if (!s)
                 return true;
             owned.slot = (int32_t)s->s.id;

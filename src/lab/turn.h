@@ -191,8 +191,8 @@ struct turn_sink {
                 enum lcp_from from);
     /* a checkpoint's life is over, or the log is */
     void (*ckpt)(void *ctx, uint32_t process, uint32_t slot, const struct ckpt *c);
-    /* a timing whose launch is not in the log */
-    void (*orphan)(void *ctx, uint32_t file, uint64_t line, uint32_t slot, int64_t task, double ms,
+    /* a timing whose launch is not in the log; slot -1 where that is not said */
+    void (*orphan)(void *ctx, uint32_t file, uint64_t line, int64_t slot, int64_t task, double ms,
                    int64_t n_tokens);
 };
 

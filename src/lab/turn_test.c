@@ -347,6 +347,80 @@ static void cache_lines_find_their_slot_when_several_begin_at_once(void **state)
     same(&g, w, 2);
 }
 
+static void a_lost_re_entry_line_does_not_shift_the_turn(void **state)
+{
+    struct got g;
+    (void)state;
+    /* ik prints no prompt length: start 0 was in the line that is lost, 2048 is the next batch's */
+    static const char text[] = KV(
+        "slot is processing task",
+        "id_slot=0 id_task=0") "======== Cache: cache_size = 0, n_past =  0, n_past_prompt = "
+                               "0\n" KV("kv cache rm [p0, end)",
+                                        "id_slot=0 id_task=0 p0=2048") "slot print_timing: id  0 | "
+                                                                       "task 0 | \n"
+                                                                       "prompt eval time = 100.00 "
+                                                                       "ms / 3000 tokens\n       "
+                                                                       "eval time = 10.00 ms / 11 "
+                                                                       "tokens\n" KV(
+                                                                           "slot released",
+                                                                           "id_slot=0 id_task=0 "
+                                                                           "n_past=3010 "
+                                                                           "n_cache_tokens=3010");
+    analyse(&g, text, sizeof text - 1);
+    static const struct want w[] = {{0, 3000, 0, 0, 0, OUT_COLD, CAUSE_BASELINE, false, -1}};
+    same(&g, w, 1);
+}
+
+static void an_idle_slot_put_aside_is_empty_afterwards(void **state)
+{
+    struct got g;
+    (void)state;
+    static const char text[] =
+        COLD(CKPT(1, 0, 4994))
+            SLOT(0, -1, "saving idle slot to prompt cache")
+                SLOT(0, -1, "clearing prompt with 5010 tokens")
+                    SLOT(0, 30, "processing task, is_child = 0")
+                        SLOT(0, 30, "cached n_tokens = 0, memory_seq_rm [0, end)")
+                            TIMING(0, 30, 90, 5) SLOT(0, 30,
+                                                      "stop processing: n_tokens = 94, truncated = "
+                                                      "0") "srv          load:  - found better "
+                                                           "prompt with f_keep = 1.000, sim = "
+                                                           "0.919\n" SLOT(0, 50,
+                                                                          "processing task, "
+                                                                          "is_child = 0")
+                                                               SLOT(0, 50,
+                                                                    "cached n_tokens = 5010, "
+                                                                    "memory_seq_rm [5010, end)")
+                                                                   TIMING(0, 50, 200, 5) SLOT(
+                                                                       0, 50,
+                                                                       "stop processing: n_tokens "
+                                                                       "= 5214, truncated = 0");
+    analyse(&g, text, sizeof text - 1);
+    static const struct want w[] = {
+        {0, 5000, 0, 0, 0, OUT_COLD, CAUSE_BASELINE, false, -1},
+        {30, 90, 0, 0, 0, OUT_COLD, CAUSE_BASELINE, false, -1},
+        {50, 5210, 5010, 5010, 5010, OUT_APPEND, CAUSE_NONE, false, -1}};
+    same(&g, w, 3);
+}
+
+static void what_an_older_build_cleared_is_placement(void **state)
+{
+    struct got g;
+    (void)state;
+    static const char text[] = SLOT(0, 0, "processing task") SLOT(0, 0, "kv cache rm [0, end)")
+        TIMING(0, 0, 5000, 11) SLOT(0, 0, "stop processing: n_past = 5010, truncated = 0")
+            SLOT(0, 20, "processing task") SLOT(
+                0, 20, "new prompt, n_ctx_slot = 8192, n_keep = 0, n_prompt_tokens = 5100")
+                SLOT(0, 20, "failed to truncate tokens with position >= 3000 - clearing the memory")
+                    SLOT(0, 20, "kv cache rm [0, end)") TIMING(0, 20, 5100, 5)
+                        SLOT(0, 20, "stop processing: n_past = 5104, truncated = 0");
+    analyse(&g, text, sizeof text - 1);
+    static const struct want w[] = {
+        {0, 5000, 0, 0, 0, OUT_COLD, CAUSE_BASELINE, false, -1},
+        {20, 5100, 5010, 3000, 0, OUT_CLEARED, CAUSE_PLACEMENT, false, -1}};
+    same(&g, w, 2);
+}
+
 static void a_swap_with_the_ram_cache_is_seen(void **state)
 {
     struct got g;
@@ -389,6 +463,9 @@ int main(void)
         cmocka_unit_test(an_older_order_of_lines_is_paired),
         cmocka_unit_test(prefixless_timings_go_to_the_only_turn_without_one),
         cmocka_unit_test(cache_lines_find_their_slot_when_several_begin_at_once),
+        cmocka_unit_test(a_lost_re_entry_line_does_not_shift_the_turn),
+        cmocka_unit_test(an_idle_slot_put_aside_is_empty_afterwards),
+        cmocka_unit_test(what_an_older_build_cleared_is_placement),
         cmocka_unit_test(a_swap_with_the_ram_cache_is_seen),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

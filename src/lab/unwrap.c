@@ -26,6 +26,7 @@ struct unwrap {
     size_t a_cap, b_cap;
     char process[PROCESS_MAX];
     size_t process_n;
+    char host[64]; /* seen last in front of a tag without a number */
     struct partial part[N_PARTIAL];
     uint64_t tick;
     /* days since 1970 of the date seen last: a log stays on one for long */
@@ -198,6 +199,23 @@ double time_from_text(const char *p, size_t n)
     int date[3];
     double s;
     return read_iso(p, n, date, &s) ? time_from_civil(date[0], date[1], date[2], 0, 0, s) : NAN;
+}
+
+/* "1792224000.123456 ": its length, or 0. */
+static size_t unix_time(const char *p, size_t n, double *t)
+{
+    size_t i = 0;
+    double s = 0, scale = 1;
+    while (i < n && i < 10 && is_digit(p[i]))
+        s = s * 10 + (p[i++] - '0');
+    if (i < 9 || i >= n || p[i] != '.')
+        return 0;
+    for (i++; i < n && is_digit(p[i]); i++)
+        s += (p[i] - '0') * (scale /= 10);
+    if (i >= n || p[i] != ' ')
+        return 0;
+    *t = s;
+    return i + 1;
 }
 
 /* "May 22 01:30:52", "May  2 01:30:52.123456": its length, or 0.  No year is printed: the latest that
@@ -473,27 +491,49 @@ static void cut_front(struct str *s, size_t n)
     s->n -= n;
 }
 
-/* "host tag[123]: " or "tag: " behind a syslog time. */
-static bool host_and_tag(struct unwrap *u, struct str *s, bool need_pid)
+/* A zone's name in front of the host: "UTC ", "CEST ". */
+static size_t zone_name(const char *p, size_t n)
+{
+    size_t i = 0;
+    while (i < n && i < 6 && p[i] >= 'A' && p[i] <= 'Z')
+        i++;
+    return i >= 2 && i <= 5 && i < n && p[i] == ' ' ? i + 1 : 0;
+}
+
+/* "host tag[123]: " or "host tag: " behind a time.  An ISO time may also stand alone, so without a number the
+ * host has to be one that was there before. */
+static bool host_and_tag(struct unwrap *u, struct str *s, bool iso)
 {
     if (head_of_server_line(s->p, s->n))
         return false;
+    const size_t zone = iso ? zone_name(s->p, s->n) : 0;
     const size_t w = MIN(s->n, (size_t)160);
-    for (size_t i = 1; i + 1 < w; i++) {
+    for (size_t i = zone + 1; i + 1 < w; i++) {
         const char c = s->p[i];
         if (c == '|' || c == '=' || c == '"')
             return false;
         if (c != ':' || (i + 1 < s->n && s->p[i + 1] != ' '))
             continue;
         size_t tag = i;
-        while (tag && s->p[tag - 1] != ' ')
+        while (tag > zone && s->p[tag - 1] != ' ')
             tag--;
         const bool pid = s->p[i - 1] == ']';
-        size_t words = 0; /* before the tag: the host, or nothing */
-        for (size_t k = 0; k < tag; k++)
-            words += s->p[k] != ' ' && (!k || s->p[k - 1] == ' ');
-        if (tag == i || words > 1 || (!pid && (need_pid || !words)))
+        size_t words = 0, host_n = 0; /* before the tag: the host, or nothing */
+        for (size_t k = zone; k < tag; k++) {
+            words += s->p[k] != ' ' && (k == zone || s->p[k - 1] == ' ');
+            host_n += s->p[k] != ' ';
+        }
+        if (tag == i || words > 1 || (!pid && !words))
             return false;
+        if (!pid && iso) {
+            const bool known = strlen(u->host) == host_n && !memcmp(u->host, s->p + zone, host_n);
+            if (!known && host_n < sizeof u->host) {
+                memcpy(u->host, s->p + zone, host_n);
+                u->host[host_n] = 0;
+            }
+            if (!known)
+                return false;
+        }
         process_add(u, s->p + tag, i - tag);
         cut_front(s, i + 1);
         return true;
@@ -724,6 +764,16 @@ static bool layer(struct unwrap *u, struct str *s, struct unwrapped *o, bool *mo
     if (c >= '0' && c <= '9') {
         if (server_clock(s, o))
             return true;
+        k = unix_time(s->p, s->n, &t);
+        if (k && s->n > k) { /* journald short-unix */
+            struct str rest = {s->p + k, s->n - k};
+            if (host_and_tag(u, &rest, true)) {
+                *s = rest;
+                take_time(o, t);
+                o->wraps |= WRAP_JOURNALD;
+                return true;
+            }
+        }
         k = iso_time(u, s->p, s->n, &t);
         if (k) {
             take_time(o, t);
@@ -741,6 +791,11 @@ static bool layer(struct unwrap *u, struct str *s, struct unwrapped *o, bool *mo
             return true;
         }
     } else if (c >= 'A' && c <= 'Z') {
+        if (s->n > 24 && s->p[3] == ' ' && is_digit(s->p[4]) && s->p[8] == '-' &&
+            memmem("SunMonTueWedThuFriSat", 21, s->p, 3)) {
+            cut_front(s, 4); /* "Fri 2026-05-22 01:30:52 UTC ": journald short-full */
+            return true;
+        }
         k = month_time(u, s->p, s->n, &t);
         if (k) {
             take_time(o, t);

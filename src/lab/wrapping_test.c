@@ -97,6 +97,21 @@ static void journald_no_host(struct buf *out, const char *p, size_t n, int i)
 {
     buf_addf(out, "Sep 11 00:%02d:06   ollama[]: %.*s\n", i % 60, (int)n, p);
 }
+static void journald_full(struct buf *out, const char *p, size_t n, int i)
+{
+    buf_addf(out, "Fri 2026-05-22 01:%02d:52 CEST host llama.service[37450]: %.*s\n", i % 60,
+             (int)n, p);
+}
+static void journald_unix(struct buf *out, const char *p, size_t n, int i)
+{
+    buf_addf(out, "17922240%02d.123456 host llama[37450]: %.*s\n", i % 60, (int)n, p);
+}
+static void rsyslog(struct buf *out, const char *p, size_t n, int i)
+{
+    if (!i)
+        buf_adds(out, "2026-05-22T01:00:00.123456+02:00 host llama: starting\n");
+    buf_addf(out, "2026-05-22T01:%02d:52.123456+02:00 host llama: %.*s\n", i % 60, (int)n, p);
+}
 static void journald_json(struct buf *out, const char *p, size_t n, int i)
 {
     buf_addf(out, "{\"__REALTIME_TIMESTAMP\":\"17922240%02d000000\",\"_PID\":\"77\",\"MESSAGE\":\"",
@@ -243,6 +258,9 @@ static const struct {
     {"journald short-iso", journald_iso},
     {"journald short-precise", journald_precise},
     {"journald, host hidden", journald_no_host},
+    {"journald short-full", journald_full},
+    {"journald short-unix", journald_unix},
+    {"rsyslog, no number", rsyslog},
     {"journald json", journald_json},
     {"journald json, bytes", journald_json_bytes},
     {"syslog", syslog_old},
