@@ -20,7 +20,7 @@ static struct chat_template *load(const char *name)
     char path[512], *s;
     size_t n;
     struct err err;
-    struct chat_template *t;
+    struct chat_template *t = NULL;
     snprintf(path, sizeof path, "%s%s", TEMPLATES, name);
     if (file_read_all(path, 1 << 20, &s, &n, &err) ||
         chat_template_new((struct str){s, n}, vocab.v, &t, &err))

@@ -775,9 +775,12 @@ static bool format_one(struct jrun *r, struct str spec, struct jval v, struct jv
     const char conv = spec.p[spec.n - 1];
     if (spec.n > 16)
         return jfail(r, "a format of %zu characters", spec.n);
-    for (size_t i = 1; i + 1 < spec.n; i++)
-        if (spec.p[i] == '*' || (i > 9 && spec.p[i] >= '0' && spec.p[i] <= '9'))
+    size_t digits_in_row = 0; /* snprintf would go on for as long as a width asks */
+    for (size_t i = 1; i + 1 < spec.n; i++) {
+        digits_in_row = spec.p[i] >= '0' && spec.p[i] <= '9' ? digits_in_row + 1 : 0;
+        if (digits_in_row > 3 && conv != 's' && conv != 'r')
             return jfail(r, "unsupported format");
+    }
     if (v.type == J_UNDEF && conv != 's' && conv != 'r')
         return jfail_undef(r, v);
     snprintf(fmt, sizeof fmt, "%.*s", (int)spec.n - 1, spec.p);
