@@ -27,7 +27,7 @@ static void add_losses(struct buf *out, const struct turn *t)
     const uint32_t lost = p->lcp - p->start;
     if (lost == 0 || t->t.n_shared)
         return;
-    buf_addf(out, "; %u of %u common tokens again:", lost, p->lcp);
+    buf_addf(out, "; %u of %u common tokens evaluated again:", lost, p->lcp);
     const struct {
         const char *name;
         uint32_t n;

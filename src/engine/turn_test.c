@@ -50,8 +50,8 @@ static void the_line_says_why_less_was_reused_than_is_common(void **state)
                            .now_ns = 12 * UINT64_C(1000000000) + 1000};
     expect(&t,
            "request 4: prompt 100, reused 0, evaluated 100 in 1.00 s (100.0 tok/s), generated 0 "
-           "in 0.00 s, stop cancelled; 90 of 90 common tokens again: no snapshot placed 20, "
-           "evicted 69 (12 s ago), for the last token 1");
+           "in 0.00 s, stop cancelled; 90 of 90 common tokens evaluated again: no snapshot "
+           "placed 20, evicted 69 (12 s ago), for the last token 1");
 }
 
 static void an_error_is_told(void **state)
