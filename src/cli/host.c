@@ -101,19 +101,31 @@ static enum rc load(struct host *h, struct err *err)
     return rc;
 }
 
+/* "35.1 G", "820 M", "600 k" */
+static void count_text(uint64_t n, char out[16])
+{
+    static const char units[] = " kMGT";
+    double v = (double)n;
+    size_t u = 0;
+    for (; v >= 999.5 && u < 4; u++)
+        v /= 1000;
+    snprintf(out, 16, "%.*f %c", v < 99.95 ? 1 : 0, v, units[u]);
+}
+
 static void say_what_is_served(const struct host *h, uint64_t ram_bytes, double seconds)
 {
     const struct model_info *info = model_info(h->model);
-    char weights[16], snap[16], token_kv[16], ram[16];
+    char weights[16], snap[16], token_kv[16], ram[16], params[16];
+    count_text(info->n_params, params);
     str_from_bytes(info->weight_bytes, weights);
     str_from_bytes(shape_snap_bytes(&info->shape), snap);
     str_from_bytes(shape_token_bytes(&info->shape), token_kv);
     str_from_bytes(ram_bytes, ram);
     log_info(h->o.lg,
-             "model %s: %s, %u layers (%u attention, %u delta net), %.2f G parameters, %s; "
+             "model %s: %s, %u layers (%u attention, %u delta net), %s parameters, %s; "
              "loaded in %.1f s",
              file_name(h->o.model_path), info->arch, info->n_layer, info->shape.n_attn,
-             info->shape.n_delta, (double)info->n_params * 1e-9, weights, seconds);
+             info->shape.n_delta, params, weights, seconds);
     log_info(h->o.lg, "%u threads, kernels %s; context %u a request, %u at once",
              pool_n_threads(h->pool), info->isa, engine_n_ctx(h->engine), h->o.n_parallel);
     log_info(h->o.lg, "cache %s, %s: a snapshot is %s, a token of KV %s", h->o.cache_policy, ram,
