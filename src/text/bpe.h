@@ -16,7 +16,8 @@ struct bpe_opts {
     bool parse_special; /* control tokens in the text become their ids */
 };
 
-/* Appends to out.  Thread-safe on one vocab.  RC_NOMEM only. */
+/* Appends to out.  Thread-safe on one vocab.  RC_NOMEM, or RC_LIMIT above a gigabyte of text; out is
+ * then as it was. */
 NODISCARD enum rc bpe_encode(const struct vocab *v, struct str text, const struct bpe_opts *o,
                              struct tokens *out, struct err *err);
 

@@ -180,6 +180,7 @@ static struct jnode *parse_string(struct parse *p)
         if (!s->p)
             return no_memory(p);
     }
+    (void)jstr_chars(s); /* counted now: runs in several threads share it and only read */
     n->value = (struct jval){.type = J_STR, .s = s};
     return n;
 }
