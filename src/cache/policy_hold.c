@@ -310,9 +310,13 @@ static void hold_place(struct cache *c, const struct plan_req *r, const struct l
 
 /* -- retention ------------------------------------------------------------------------------- */
 
+/* What is there has been paid for; chances are estimates.  Changing places at equal worth only costs copies. */
+static const double admit_margin = 1.4;
+
 static bool hold_admit(struct cache *c, const struct entry *e, uint32_t gap, double loss)
 {
-    return hazard_of(&hold_of(c)->hazard, e->family, situation_now(c, e, true)) * gap > loss;
+    const double h = hazard_of(&hold_of(c)->hazard, e->family, situation_now(c, e, true));
+    return h * gap > admit_margin * loss;
 }
 
 static double hold_weight(const struct cache *c, const struct entry *e)
