@@ -125,6 +125,7 @@ void doc_section(struct doc *d, const char *title, enum doc_mark mark)
     }
 }
 
+PRINTF_LIKE(2, 0)
 static void format(struct doc *d, const char *fmt, va_list ap, const char *before,
                    const char *after)
 {

@@ -387,8 +387,8 @@ static void nothing_is_reused_that_was_not_there(void **state)
             struct cache_hint h[8];
             uint32_t n_h = 0;
             for (uint32_t p = rng_below(&rng, 900); p < n && n_h < 8;
-                 p += 1 + rng_below(&rng, 1500))
-                h[n_h++] = (struct cache_hint){p, n_h % 2 ? 'a' : 'u'};
+                 p += 1 + rng_below(&rng, 1500), n_h++)
+                h[n_h] = (struct cache_hint){p, n_h % 2 ? 'a' : 'u'};
             prompt(seq, shared, n + gen, 1 + rng_below(&rng, 4));
             assert_int_equal(legacy_request(l, seq, n, gen, h, n_h, &t, &err), 0);
             uint32_t pos[64];

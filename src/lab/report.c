@@ -277,7 +277,7 @@ static void plot_lcp(struct doc *d, const json_t *lcp)
     size_t n = 0;
     for (size_t i = 0; i < json_array_size(bins); i++)
         last = MAX(last, num(json_array_get(bins, i), "from"));
-    for (double from = 0; from <= last && n < COUNT_OF(bars); from = from ? from * 2 : 1) {
+    for (double from = 0; from <= last && n<COUNT_OF(bars); from = from> 0 ? from * 2 : 1) {
         double v = 0;
         for (size_t i = 0; i < json_array_size(bins); i++)
             if (num(json_array_get(bins, i), "from") == from)
@@ -286,7 +286,7 @@ static void plot_lcp(struct doc *d, const json_t *lcp)
             snprintf(labels[n], sizeof labels[n], "%.0fk", from / 1024);
         else
             snprintf(labels[n], sizeof labels[n], "%.0f", from);
-        bars[n] = (struct plot_bar){labels[n], v, from && from < 512 ? 2 : from ? 1 : 5, NULL};
+        bars[n] = (struct plot_bar){labels[n], v, from <= 0 ? 5 : from < 512 ? 2 : 1, NULL};
         n++;
     }
     if (!n ||

@@ -376,25 +376,22 @@ static void an_idle_slot_put_aside_is_empty_afterwards(void **state)
     struct got g;
     (void)state;
     static const char text[] =
-        COLD(CKPT(1, 0, 4994))
-            SLOT(0, -1, "saving idle slot to prompt cache")
-                SLOT(0, -1, "clearing prompt with 5010 tokens")
-                    SLOT(0, 30, "processing task, is_child = 0")
-                        SLOT(0, 30, "cached n_tokens = 0, memory_seq_rm [0, end)")
-                            TIMING(0, 30, 90, 5) SLOT(0, 30,
-                                                      "stop processing: n_tokens = 94, truncated = "
-                                                      "0") "srv          load:  - found better "
-                                                           "prompt with f_keep = 1.000, sim = "
-                                                           "0.919\n" SLOT(0, 50,
-                                                                          "processing task, "
-                                                                          "is_child = 0")
-                                                               SLOT(0, 50,
-                                                                    "cached n_tokens = 5010, "
-                                                                    "memory_seq_rm [5010, end)")
-                                                                   TIMING(0, 50, 200, 5) SLOT(
-                                                                       0, 50,
-                                                                       "stop processing: n_tokens "
-                                                                       "= 5214, truncated = 0");
+        COLD(CKPT(1, 0, 4994)) SLOT(0, -1, "saving idle slot to prompt cache")
+            SLOT(0, -1, "clearing prompt with 5010 tokens")
+                SLOT(0, 30, "processing task, is_child = 0")
+                    SLOT(0, 30, "cached n_tokens = 0, memory_seq_rm [0, end)") TIMING(0, 30, 90, 5)
+                        SLOT(0, 30,
+                             "stop processing: n_tokens = 94, truncated = "
+                             "0") "srv          load:  - found better "
+                                  "prompt with f_keep = 1.000, sim = "
+                                  "0.919\n" SLOT(0, 50,
+                                                 "processing task, "
+                                                 "is_child = 0") SLOT(0, 50,
+                                                                      "cached n_tokens = 5010, "
+                                                                      "memory_seq_rm [5010, end)")
+                                      TIMING(0, 50, 200, 5) SLOT(0, 50,
+                                                                 "stop processing: n_tokens "
+                                                                 "= 5214, truncated = 0");
     analyse(&g, text, sizeof text - 1);
     static const struct want w[] = {
         {0, 5000, 0, 0, 0, OUT_COLD, CAUSE_BASELINE, false, -1},
