@@ -2,19 +2,22 @@
 PRESET ?= release
 BUILD = build/$(PRESET)
 
-.PHONY: all deps build demo test bench lint clean
+.PHONY: all deps configure build demo test bench lint clean
 
 all: build
 
 deps:
 	@tools/deps.sh
 
-build: deps
+configure: deps
 	@cmake --preset $(PRESET) >build-$(PRESET).log 2>&1 || { cat build-$(PRESET).log; rm -f build-$(PRESET).log; exit 1; }
 	@rm -f build-$(PRESET).log
+
+build: configure
 	@cmake --build $(BUILD)
 
-demo: build
+demo: configure
+	@cmake --build $(BUILD) --target holdfast
 	@$(BUILD)/holdfast demo
 
 test: build
