@@ -34,7 +34,7 @@ static const char css[] =
     "th,td{text-align:left;padding:5px 10px;border-bottom:1px solid var(--grid);vertical-align:top}"
     "th{color:var(--muted);font-weight:600}td:first-child{min-width:7.5em}.n{text-align:right;font-"
     "variant-numeric:tabular-nums;"
-    "white-space:nowrap}\n"
+    "white-space:nowrap}th.n{white-space:normal}\n"
     ".wide{overflow-x:auto}code{font:13px ui-monospace,'DejaVu Sans "
     "Mono',monospace;background:var(--panel);"
     "padding:1px 5px;border-radius:4px}figure{margin:14px 0;padding:12px;background:var(--panel);"

@@ -35,7 +35,7 @@ struct text {
     char s[160];
 };
 
-/* "restored 2047, 2,048 of 2,531" */
+/* "restored at 2047" */
 static struct text verdict(const json_t *turn)
 {
     struct text t;
@@ -50,9 +50,9 @@ static struct text verdict(const json_t *turn)
                        : reused > 0 ? "reused"
                                     : "full prefill";
     if (at_pos >= 0)
-        snprintf(t.s, sizeof t.s, "%s at %.0f: %.0f reused", word, at_pos, reused);
+        snprintf(t.s, sizeof t.s, "%s at %.0f", word, at_pos);
     else
-        snprintf(t.s, sizeof t.s, "%s: %.0f reused", word, reused);
+        snprintf(t.s, sizeof t.s, "%s", word);
     return t;
 }
 
@@ -60,10 +60,8 @@ static void cell_rows(struct doc *d, const json_t *cells)
 {
     size_t i, k;
     const json_t *cell, *turn;
-    doc_table(d, "sequence|configuration|turn|>prompt|>shared with the turn before|>with any "
-                 "before|>reused|>evaluated|>predicted "
-                 "reuse|outcome|>made|>erased|>prefill "
-                 "ms|completion");
+    doc_table(d, "sequence|configuration|turn|>prompt|>shared, turn before|>shared, any|>reused|"
+                 ">evaluated|>predicted reuse|outcome|>made|>erased|>prefill ms|completion");
     json_array_foreach(cells, i, cell)
     {
         if (!json_is_true(at(cell, "ok")))
@@ -91,6 +89,52 @@ static void cell_rows(struct doc *d, const json_t *cells)
                     verdict(turn).s, made, erased, num(turn, "prefill_ms"),
                     str(turn, "completion"));
         }
+    }
+}
+
+/* The last turn of each sequence in each configuration: reused of what any earlier turn shared. */
+static void overview(struct doc *d, const json_t *cells)
+{
+    const char *sequences[64], *configs[16];
+    size_t n_sequences = 0, n_configs = 0, i;
+    const json_t *cell;
+    json_array_foreach(cells, i, cell)
+    {
+        size_t k = 0;
+        while (k < n_sequences && strcmp(sequences[k], str(cell, "sequence")))
+            k++;
+        if (k == n_sequences && k < COUNT_OF(sequences))
+            sequences[n_sequences++] = str(cell, "sequence");
+        for (k = 0; k < n_configs && strcmp(configs[k], str(cell, "config"));)
+            k++;
+        if (k == n_configs && k < COUNT_OF(configs))
+            configs[n_configs++] = str(cell, "config");
+    }
+    char line[1600];
+    size_t o = (size_t)snprintf(line, sizeof line, "last turn of");
+    for (size_t k = 0; k < n_configs && o < sizeof line; k++)
+        o += (size_t)snprintf(line + o, sizeof line - o, "|>%s", configs[k]);
+    doc_table(d, line);
+    for (size_t s = 0; s < n_sequences; s++) {
+        o = (size_t)snprintf(line, sizeof line, "%s", sequences[s]);
+        for (size_t k = 0; k < n_configs && o < sizeof line; k++) {
+            const json_t *turn = NULL;
+            bool failed = false;
+            json_array_foreach(cells, i, cell)
+            {
+                if (strcmp(str(cell, "sequence"), sequences[s]) ||
+                    strcmp(str(cell, "config"), configs[k]))
+                    continue;
+                turn = last_turn(cell);
+                failed = !json_is_true(at(cell, "ok"));
+            }
+            if (failed || !turn || isnan(num(turn, "reused")))
+                o += (size_t)snprintf(line + o, sizeof line - o, "|%s", failed ? "failed" : "-");
+            else
+                o += (size_t)snprintf(line + o, sizeof line - o, "|%.0f of %.0f",
+                                      num(turn, "reused"), num(turn, "shared_with_any"));
+        }
+        doc_row(d, "%s", line);
     }
 }
 
@@ -194,9 +238,12 @@ void experiment_document(const json_t *s, struct buf *out, bool html)
                      "many of its first tokens as the "
                      "sequence's name says.");
     }
+    doc_section(&d, "Overview", MARK_EXPERIMENT);
+    doc_text(&d, "Tokens reused of those that any turn before had in common with it.");
+    overview(&d, cells);
+    plot_reuse(&d, cells);
     doc_section(&d, "Cells", MARK_EXPERIMENT);
     cell_rows(&d, cells);
-    plot_reuse(&d, cells);
     predictions(&d, cells);
     equality(&d, at(s, "completions"));
     doc_section(&d, "Configurations", MARK_NONE);
