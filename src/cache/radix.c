@@ -301,7 +301,8 @@ static bool trim_pass(struct radix *r, uint64_t bytes)
         radix_remove_leaf(r, id);
         removed = true;
         const uint32_t only = r->nodes[up].child;
-        if (up == RADIX_ROOT || !only || r->nodes[only].next)
+        /* a made-up leaf (its tokens are negative) goes away whole, so it stays apart */
+        if (up == RADIX_ROOT || !only || r->nodes[only].next || r->nodes[only].label[0] < 0)
             continue;
         if (next == only) /* merging moves it on and takes up out of the list */
             next = r->nodes[only].newer;
