@@ -31,7 +31,6 @@ struct choice {
     bool begun; /* its role has been sent */
     bool nomem;
     struct timings timings;
-    char call_id[48]; /* of the call under way, in a stream */
 };
 
 /* ---- the request ---- */
@@ -230,7 +229,7 @@ static void begin_object(struct jwrite *w, struct buf *b, const struct chat *m, 
     jwrite_str(w, "system_fingerprint", "holdfast-" HOLDFAST_VERSION);
 }
 
-static const char *finish_reason(enum stop_kind stop, uint32_t n_calls)
+static const char *finish_reason(enum stop_kind stop, size_t n_calls)
 {
     if (stop != STOP_EOG && stop != STOP_WORD)
         return "length";
@@ -272,36 +271,50 @@ static void keep_probs(void *ctx, uint32_t i, const struct piece *p)
 static void keep_event(void *ctx, uint32_t i, const struct reply_event *e)
 {
     struct chat *m = ctx;
-    said_add(&m->choices[i].said, m->c, "call_", e);
+    bool fresh;
+    said_add(&m->choices[i].said, m->c, "call_", e, &fresh);
+}
+
+static void write_calls(struct jwrite *w, const struct said *s)
+{
+    jwrite_arr(w, "tool_calls");
+    for (size_t i = 0; i < s->n; i++) {
+        const struct said_part *call = &s->parts[i];
+        if (call->kind != REPLY_CALL)
+            continue;
+        jwrite_obj(w, NULL);
+        jwrite_str(w, "id", call->id);
+        jwrite_str(w, "type", "function");
+        jwrite_obj(w, "function");
+        jwrite_strn(w, "name", buf_str(&call->name), call->name.n);
+        jwrite_strn(w, "arguments", buf_str(&call->text), call->text.n);
+        jwrite_end_obj(w);
+        jwrite_end_obj(w);
+    }
+    jwrite_end_arr(w);
 }
 
 static void write_message(struct jwrite *w, const struct said *s)
 {
+    struct buf reasoning = BUF_INIT, content = BUF_INIT;
+    const bool calls = said_count(s, REPLY_CALL);
+    said_join(s, REPLY_REASONING, &reasoning);
+    said_join(s, REPLY_CONTENT, &content);
     jwrite_obj(w, "message");
     jwrite_str(w, "role", "assistant");
-    if (s->reasoning.n)
-        jwrite_strn(w, "reasoning_content", s->reasoning.p, s->reasoning.n);
-    if (s->content.n || !s->n_calls)
-        jwrite_strn(w, "content", buf_str(&s->content), s->content.n);
+    if (reasoning.n)
+        jwrite_strn(w, "reasoning_content", reasoning.p, reasoning.n);
+    if (content.n || !calls)
+        jwrite_strn(w, "content", buf_str(&content), content.n);
     else
         jwrite_null(w, "content");
     jwrite_null(w, "refusal");
-    if (s->n_calls) {
-        jwrite_arr(w, "tool_calls");
-        for (size_t i = 0; i < s->n_calls; i++) {
-            const struct said_call *call = &s->calls[i];
-            jwrite_obj(w, NULL);
-            jwrite_str(w, "id", call->id);
-            jwrite_str(w, "type", "function");
-            jwrite_obj(w, "function");
-            jwrite_strn(w, "name", buf_str(&call->name), call->name.n);
-            jwrite_strn(w, "arguments", buf_str(&call->args), call->args.n);
-            jwrite_end_obj(w);
-            jwrite_end_obj(w);
-        }
-        jwrite_end_arr(w);
-    }
+    if (calls)
+        write_calls(w, s);
     jwrite_end_obj(w);
+    w->b->failed |= reasoning.failed || content.failed;
+    buf_release(&reasoning);
+    buf_release(&content);
 }
 
 static void reply_whole(struct chat *m)
@@ -320,12 +333,12 @@ static void reply_whole(struct chat *m)
         write_message(&w, &ch->said);
         write_logprobs(&w, m, ch);
         jwrite_str(&w, "finish_reason",
-                   finish_reason(m->t.answers[i].stop, (uint32_t)ch->said.n_calls));
+                   finish_reason(m->t.answers[i].stop, said_count(&ch->said, REPLY_CALL)));
         jwrite_end_obj(&w);
         b.failed |= ch->nomem || ch->said.nomem;
     }
     jwrite_end_arr(&w);
-    shape_usage(&w, &m->t.g, m->t.answers);
+    shape_usage(&w, &m->t.g, m->t.answers, talk_n_reasoning(&m->t));
     shape_timings(&w, &m->t.answers[m->t.g.n - 1].timings);
     jwrite_end_obj(&w);
     reply_json(m->c, 200, &b);
@@ -399,26 +412,21 @@ static void stream_piece(void *ctx, uint32_t i, const struct piece *p)
         send_progress(m, p);
 }
 
-static void write_call_delta(struct jwrite *w, struct chat *m, uint32_t i,
-                             const struct reply_event *e)
+static void write_call_delta(struct jwrite *w, const struct reply_event *e,
+                             const struct said_part *call)
 {
-    struct choice *ch = &m->choices[i];
     const bool first = e->kind == REPLY_CALL;
     jwrite_arr(w, "tool_calls");
     jwrite_obj(w, NULL);
     jwrite_u64(w, "index", e->call);
     if (first) {
-        call_id(m->c, "call_", ch->call_id);
-        jwrite_str(w, "id", ch->call_id);
+        jwrite_str(w, "id", call->id);
         jwrite_str(w, "type", "function");
     }
     jwrite_obj(w, "function");
-    if (first) {
+    if (first)
         jwrite_strn(w, "name", e->text.p, e->text.n);
-        jwrite_str(w, "arguments", "");
-    } else {
-        jwrite_strn(w, "arguments", e->text.p, e->text.n);
-    }
+    jwrite_strn(w, "arguments", first ? "" : e->text.p, first ? 0 : e->text.n);
     jwrite_end_obj(w);
     jwrite_end_obj(w);
     jwrite_end_arr(w);
@@ -429,7 +437,9 @@ static void stream_delta(void *ctx, uint32_t i, const struct reply_event *e)
     struct chat *m = ctx;
     struct buf b = BUF_INIT;
     struct jwrite w;
-    if (e->kind == REPLY_CALL_END || (e->kind != REPLY_CALL && !e->text.n))
+    bool fresh;
+    const struct said_part *part = said_add(&m->choices[i].said, m->c, "call_", e, &fresh);
+    if (!part)
         return;
     begin_choice(m, i);
     begin_delta(m, i, &b, &w);
@@ -438,7 +448,7 @@ static void stream_delta(void *ctx, uint32_t i, const struct reply_event *e)
     else if (e->kind == REPLY_CONTENT)
         jwrite_strn(&w, "content", e->text.p, e->text.n);
     else
-        write_call_delta(&w, m, i, e);
+        write_call_delta(&w, e, part);
     end_delta(m, i, &b, &w, NULL);
 }
 
@@ -464,7 +474,7 @@ static void reply_stream(struct chat *m)
         begin_object(&w, &b, m, "chat.completion.chunk");
         jwrite_arr(&w, "choices");
         jwrite_end_arr(&w);
-        shape_usage(&w, &m->t.g, m->t.answers);
+        shape_usage(&w, &m->t.g, m->t.answers, talk_n_reasoning(&m->t));
         jwrite_end_obj(&w);
         stream_event(&m->st, NULL, &b);
         buf_release(&b);

@@ -178,7 +178,7 @@ static void reply_whole(struct completion *m)
     for (uint32_t i = 0; i < m->g.n; i++)
         write_choice(&w, m, i);
     jwrite_end_arr(&w);
-    shape_usage(&w, &m->g, m->answers);
+    shape_usage(&w, &m->g, m->answers, -1);
     shape_timings(&w, &m->answers[m->g.n - 1].timings);
     jwrite_end_obj(&w);
     reply_json(m->c, 200, &b);
@@ -221,7 +221,7 @@ static void send_usage(struct completion *m)
     struct jwrite w;
     begin_object(&w, &b, m);
     jwrite_end_arr(&w);
-    shape_usage(&w, &m->g, m->answers);
+    shape_usage(&w, &m->g, m->answers, -1);
     jwrite_end_obj(&w);
     stream_event(m->g.stream, NULL, &b);
     buf_release(&b);

@@ -140,21 +140,21 @@ static enum rc read_n(const json_t *o, uint32_t *out, struct err *err)
 
 /* ---- stop ---- */
 
-static enum rc read_stop(const json_t *o, struct params *p, struct err *err)
+enum rc params_read_stop(const json_t *o, const char *key, struct params *p, struct err *err)
 {
-    const json_t *v = json_object_get(o, "stop");
+    const json_t *v = json_object_get(o, key);
     const bool one = json_is_string(v);
     if (!v || json_is_null(v))
         return RC_OK;
     if (!one && !json_is_array(v))
-        return err_set(err, RC_ARG, "stop must be a string or an array of strings");
+        return err_set(err, RC_ARG, "%s must be a string or an array of strings", key);
     const size_t n = one ? 1 : json_array_size(v);
-    if (n > MAX_STOPS)
-        return err_set(err, RC_ARG, "stop has %zu strings, %d are the most", n, MAX_STOPS);
+    if (n + p->n_stop > MAX_STOPS)
+        return err_set(err, RC_ARG, "%s has %zu strings, %d are the most", key, n, MAX_STOPS);
     for (size_t i = 0; i < n; i++) {
         const json_t *s = one ? v : json_array_get(v, i);
         if (!json_is_string(s))
-            return err_set(err, RC_ARG, "stop[%zu] must be a string", i);
+            return err_set(err, RC_ARG, "%s[%zu] must be a string", key, i);
         if (json_string_length(s))
             p->stop[p->n_stop++] = json_string_value(s);
     }
@@ -310,7 +310,7 @@ enum rc params_read(const struct call *c, struct params *p, struct err *err)
     if (!rc)
         rc = read_n(o, &p->n, err);
     if (!rc)
-        rc = read_stop(o, p, err);
+        rc = params_read_stop(o, "stop", p, err);
     if (!rc)
         rc = read_flags(o, p, err);
     if (!rc)

@@ -28,6 +28,9 @@ struct params {
 /* Sets every field, defaults from the server's options.  RC_ARG, RC_UNSUPPORTED, RC_NOMEM. */
 NODISCARD enum rc params_read(const struct call *c, struct params *p, struct err *err);
 void params_release(struct params *p);
+/* Stop strings under another name than "stop". */
+NODISCARD enum rc params_read_stop(const json_t *o, const char *key, struct params *p,
+                                   struct err *err);
 /* Everything but the prompt. */
 void params_to_job(const struct call *c, const struct params *p, struct job_desc *d);
 /* llama-server's generation_settings: an object under key. */

@@ -52,14 +52,29 @@ static struct str field_of(const struct call *c, const struct err *err)
     return (struct str){err->msg, known ? n : 0};
 }
 
-static void begin(struct jwrite *w, struct buf *b, const char *message, const char *type,
-                  struct str param, int code)
+/* Anthropic's word for one of our types. */
+static const char *anthropic_type(const char *type)
+{
+    static const char *const words[][2] = {{"exceed_context_size_error", "invalid_request_error"},
+                                           {"unavailable_error", "overloaded_error"},
+                                           {"server_error", "api_error"},
+                                           {"not_supported_error", "api_error"}};
+    for (size_t i = 0; i < COUNT_OF(words); i++)
+        if (!strcmp(type, words[i][0]))
+            return words[i][1];
+    return type;
+}
+
+static void begin(const struct call *c, struct jwrite *w, struct buf *b, const char *message,
+                  const char *type, struct str param, int code)
 {
     jwrite_init(w, b);
     jwrite_obj(w, NULL);
+    if (c->anthropic)
+        jwrite_str(w, "type", "error");
     jwrite_obj(w, "error");
     jwrite_str(w, "message", message);
-    jwrite_str(w, "type", type);
+    jwrite_str(w, "type", c->anthropic ? anthropic_type(type) : type);
     if (param.n)
         jwrite_strn(w, "param", param.p, param.n);
     else
@@ -77,7 +92,7 @@ void reply_write_error(const struct call *c, struct buf *b, const struct err *er
 {
     struct jwrite w;
     const int status = error_status(err->rc);
-    begin(&w, b, err->msg, error_type(status), field_of(c, err), status);
+    begin(c, &w, b, err->msg, error_type(status), field_of(c, err), status);
     end(&w);
 }
 
@@ -95,7 +110,12 @@ void reply_context_error(struct call *c, const struct err *err, uint64_t n_promp
 {
     struct buf b = BUF_INIT;
     struct jwrite w;
-    begin(&w, &b, err->msg, "exceed_context_size_error", str_of("prompt"), 400);
+    char text[sizeof err->msg];
+    snprintf(text, sizeof text, "%s", err->msg);
+    if (c->anthropic) /* what its clients look for before they shorten a conversation */
+        snprintf(text, sizeof text, "prompt is too long: %" PRIu64 " tokens > %" PRIu64 " maximum",
+                 n_prompt, n_ctx);
+    begin(c, &w, &b, text, "exceed_context_size_error", str_of("prompt"), 400);
     jwrite_u64(&w, "n_prompt_tokens", n_prompt);
     jwrite_u64(&w, "n_ctx", n_ctx);
     end(&w);
@@ -107,7 +127,7 @@ void reply_refuse(struct call *c, int status, const char *type, const char *mess
 {
     struct buf b = BUF_INIT;
     struct jwrite w;
-    begin(&w, &b, message, type, (struct str){NULL, 0}, status);
+    begin(c, &w, &b, message, type, (struct str){NULL, 0}, status);
     end(&w);
     reply_json(c, status, &b);
     buf_release(&b);

@@ -4,6 +4,7 @@
  *
  *     {"error": {"message": "...", "type": "invalid_request_error", "param": "top_p", "code": 400}}
  *
+ * On Anthropic's routes {"type": "error"} stands beside it and the types are theirs.
  * param comes from the message: RC_ARG and RC_UNSUPPORTED begin with the field's name, as the readers of
  * base/json.h and engine_submit make it.
  */

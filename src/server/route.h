@@ -8,7 +8,8 @@ enum {
     ROUTE_PUBLIC = 1, /* asks for no key */
     ROUTE_EARLY = 2,  /* answers before the model is ready */
     ROUTE_PREFIX = 4, /* path is a beginning; call.tail is the rest */
-    ROUTE_JSON = 8    /* the body is a JSON object, parsed into call.body */
+    ROUTE_JSON = 8,   /* the body is a JSON object, parsed into call.body */
+    ROUTE_ANTHROPIC = 16
 };
 
 struct route {
@@ -42,5 +43,8 @@ void openai_completions(struct call *c);
 /* openai_chat.c */
 void openai_chat(struct call *c);
 void openai_apply_template(struct call *c);
+/* anthropic.c */
+void anthropic_messages(struct call *c);
+void anthropic_count_tokens(struct call *c);
 
 #endif

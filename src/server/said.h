@@ -1,25 +1,33 @@
-/* said.h - an answer's parts put together again: reasoning, content, tool calls. */
+/* said.h - an answer's parts in the order they came: reasoning, content, tool calls.
+ *
+ * A part ends where the next kind begins, so content after a call is a part of its own.
+ */
 #ifndef HOLDFAST_SERVER_SAID_H
 #define HOLDFAST_SERVER_SAID_H
 
 #include "server/server_int.h"
 #include "text/reply.h"
 
-struct said_call {
-    char id[48];
-    struct buf name, args;
+struct said_part {
+    enum reply_kind kind; /* REPLY_REASONING, REPLY_CONTENT or REPLY_CALL */
+    char id[48];          /* of a call */
+    struct buf name;      /* of a call */
+    struct buf text;      /* of a call: its arguments */
 };
 
 struct said {
-    struct buf reasoning, content;
-    struct said_call *calls;
-    size_t n_calls, cap_calls;
+    struct said_part *parts;
+    size_t n, cap;
     bool nomem;
 };
 
-/* id_prefix: of calls ("call_", "toolu_"). */
-void said_add(struct said *s, const struct call *c, const char *id_prefix,
-              const struct reply_event *e);
+/* How an event changes the parts: NULL when it adds nothing; *fresh tells a new part from more of the
+ * last one.  call_prefix: of the ids of calls ("call_", "toolu_"). */
+struct said_part *said_add(struct said *s, const struct call *c, const char *call_prefix,
+                           const struct reply_event *e, bool *fresh);
 void said_release(struct said *s);
+/* All parts of a kind, one after the other. */
+void said_join(const struct said *s, enum reply_kind kind, struct buf *out);
+size_t said_count(const struct said *s, enum reply_kind kind);
 
 #endif

@@ -129,6 +129,7 @@ static void answer(struct call *c)
     }
     bool path_known;
     const struct route *t = route_find(method, path, &c->tail, &path_known);
+    c->anthropic = t && t->flags & ROUTE_ANTHROPIC;
     if (!t && path_known) {
         char allow[64];
         route_methods(path, allow);

@@ -26,6 +26,7 @@ struct call {
     struct http_req *r;
     json_t *body;     /* the parsed object; NULL for routes that take none */
     const char *tail; /* what followed a prefix route's path */
+    bool anthropic;   /* errors in that shape */
 };
 
 /* Seconds since 1970, for "created". */

@@ -33,7 +33,8 @@ void shape_progress(struct jwrite *w, const struct timings *t)
     jwrite_end_obj(w);
 }
 
-void shape_usage(struct jwrite *w, const struct gen *g, const struct answer *answers)
+void shape_usage(struct jwrite *w, const struct gen *g, const struct answer *answers,
+                 int64_t n_reasoning)
 {
     uint64_t prompt = 0, cached = 0, completion = 0;
     for (uint32_t i = 0; i < g->n; i++) {
@@ -51,6 +52,11 @@ void shape_usage(struct jwrite *w, const struct gen *g, const struct answer *ans
     jwrite_obj(w, "prompt_tokens_details");
     jwrite_u64(w, "cached_tokens", cached);
     jwrite_end_obj(w);
+    if (n_reasoning >= 0) {
+        jwrite_obj(w, "completion_tokens_details");
+        jwrite_i64(w, "reasoning_tokens", n_reasoning);
+        jwrite_end_obj(w);
+    }
     jwrite_end_obj(w);
 }
 

@@ -59,6 +59,6 @@ void stream_error(struct stream *st, const struct err *err)
     }
     struct buf b = BUF_INIT;
     reply_write_error(st->c, &b, err);
-    stream_event(st, NULL, &b);
+    stream_event(st, st->c->anthropic ? "error" : NULL, &b);
     buf_release(&b);
 }

@@ -68,21 +68,14 @@ enum rc talk_prepare(struct talk *t, struct err *err)
 
 /* ---- the answer ---- */
 
-/* What a reply parser's sink needs to know. */
-struct relay {
-    const struct talk_sink *sink;
-    void *ctx;
-    uint32_t choice;
-};
-
 static void relay_event(void *ctx, const struct reply_event *e)
 {
-    const struct relay *r = ctx;
-    r->sink->event(r->ctx, r->choice, e);
+    struct talk_choice *ch = ctx;
+    ch->in_reasoning = e->kind == REPLY_REASONING;
+    ch->sink->event(ch->ctx, ch->index, e);
 }
 
-static bool make_replies(struct talk *t, struct relay *relays, const struct talk_sink *sink,
-                         void *ctx, struct err *err)
+static bool make_choices(struct talk *t, const struct talk_sink *sink, void *ctx, struct err *err)
 {
     const struct str source = chat_template_source(t->c->m->chat);
     const struct reply_opts o = {.family = reply_family_of(source),
@@ -91,8 +84,12 @@ static bool make_replies(struct talk *t, struct relay *relays, const struct talk
                                  .keep_thinking = t->keep_thinking,
                                  .max_calls = t->max_calls};
     for (uint32_t i = 0; i < t->g.n; i++) {
-        relays[i] = (struct relay){sink, ctx, i};
-        if (reply_new(&o, relay_event, &relays[i], &t->replies[i], err))
+        struct talk_choice *ch = &t->choices[i];
+        *ch = (struct talk_choice){.sink = sink,
+                                   .ctx = ctx,
+                                   .index = i,
+                                   .in_reasoning = t->prompt.thinking && !t->keep_thinking};
+        if (reply_new(&o, relay_event, ch, &ch->reply, err))
             return false;
     }
     return true;
@@ -103,11 +100,14 @@ static bool take_piece(struct talk *t, uint32_t i, const struct piece *p,
                        const struct talk_sink *sink, void *ctx, struct err *err)
 {
     struct answer *a = &t->answers[i];
-    struct reply *r = t->replies[i];
+    struct talk_choice *ch = &t->choices[i];
+    struct reply *r = ch->reply;
+    const bool reasoned = ch->in_reasoning;
     answer_note(a, p);
     if (sink->piece)
         sink->piece(ctx, i, p);
-    enum rc rc = reply_add(r, (struct str){buf_str(&p->text), p->text.n}, err);
+    const enum rc rc = reply_add(r, (struct str){buf_str(&p->text), p->text.n}, err);
+    ch->n_reasoning += reasoned || ch->in_reasoning ? p->n_tokens : 0;
     const bool enough = t->max_calls && reply_n_calls(r) >= t->max_calls;
     if (!rc && enough && !p->last)
         job_cancel(t->g.jobs[i]); /* what follows would be dropped */
@@ -146,29 +146,32 @@ bool talk_run(struct talk *t, struct stream *stream, const struct talk_sink *sin
     if (!gen_start(&t->g, t->c, &t->prompts, &t->p, stream))
         return false;
     struct err err;
-    struct relay *relays = mem_try_array(t->g.n, sizeof *relays);
-    t->replies = mem_try_array(t->g.n, sizeof(struct reply *));
+    t->choices = mem_try_array(t->g.n, sizeof *t->choices);
     t->answers = mem_try_array(t->g.n, sizeof *t->answers);
-    bool ok = relays && t->replies && t->answers;
+    bool ok = t->choices && t->answers;
     if (!ok)
         err_set(&err, RC_NOMEM, "out of memory for the answer");
     else
-        ok = make_replies(t, relays, sink, ctx, &err);
+        ok = make_choices(t, sink, ctx, &err);
     if (ok)
-        ok = read_pieces(t, sink, ctx);
-    else
-        reply_error(t->c, &err);
-    for (uint32_t i = 0; t->replies && i < t->g.n; i++) {
-        reply_free(t->replies[i]);
-        t->replies[i] = NULL;
-    }
-    mem_free(relays);
-    return ok;
+        return read_pieces(t, sink, ctx);
+    reply_error(t->c, &err);
+    return false;
+}
+
+uint32_t talk_n_reasoning(const struct talk *t)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < t->g.n; i++)
+        n += t->choices[i].n_reasoning;
+    return n;
 }
 
 void talk_release(struct talk *t)
 {
-    mem_free(t->replies);
+    for (uint32_t i = 0; t->choices && i < t->g.n; i++)
+        reply_free(t->choices[i].reply);
+    mem_free(t->choices);
     answers_free(&t->g, t->answers);
     gen_end(&t->g);
     chat_prompt_release(&t->prompt);

@@ -30,8 +30,17 @@ struct talk {
     struct prompts prompts;
     /* made by talk_run */
     struct gen g;
-    struct answer *answers; /* [g.n]; without text */
-    struct reply **replies; /* [g.n] */
+    struct answer *answers;      /* [g.n]; without text */
+    struct talk_choice *choices; /* [g.n] */
+};
+
+struct talk_choice {
+    struct reply *reply;
+    const struct talk_sink *sink;
+    void *ctx;
+    uint32_t index;
+    bool in_reasoning;    /* what came last was */
+    uint32_t n_reasoning; /* tokens of pieces that had some */
 };
 
 /* What a protocol is told; choice counts from 0.  Every function but event may be NULL. */
@@ -47,8 +56,9 @@ struct talk_sink {
 NODISCARD enum rc talk_prepare(struct talk *t, struct err *err);
 /* Runs to the end.  False when the client has gone or an error has been sent: nothing more is to be
  * written.  stream: NULL for a whole reply. */
-NODISCARD bool talk_run(struct talk *t, struct stream *stream, const struct talk_sink *sink,
-                        void *ctx);
+bool talk_run(struct talk *t, struct stream *stream, const struct talk_sink *sink, void *ctx);
 void talk_release(struct talk *t);
+/* Of all choices. */
+uint32_t talk_n_reasoning(const struct talk *t);
 
 #endif
