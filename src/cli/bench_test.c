@@ -15,7 +15,7 @@ static struct gguf *make(const char *preset, enum dtype type)
     char path[256];
     snprintf(path, sizeof path, "%s/bench_test-%d.gguf", HOUSE_BINARY_DIR, (int)getpid());
     const struct maker_opts mo = {.preset = preset, .type = type, .seed = 1};
-    struct gguf *g;
+    struct gguf *g = NULL;
     struct err err;
     if (maker_write(path, &mo, NULL, &err) || gguf_open(path, &g, &err))
         fail_msg("%s", err.msg);
