@@ -272,7 +272,7 @@ static uint32_t step_anew(struct grammar *g, uint32_t set, uint8_t byte)
     if (g->rc)
         return DEAD;
     if (!g->sets[set].next) {
-        const size_t bytes = 256 * sizeof(uint32_t);
+        const size_t bytes = sizeof(uint32_t) * 256;
         if (g->next_bytes + bytes > MAX_NEXT_BYTES)
             forget_steps(g);
         g->sets[set].next = mem_try_array(256, sizeof(uint32_t));
@@ -383,7 +383,7 @@ static const struct local *local_of(struct grammar *g, uint32_t state)
     if (!g->rc)
         walk(g, 0, t->n_nodes, set, &f);
     uint64_t *bits = NULL;
-    if (!g->rc && f.n_list > t->n_words * 2) { /* the list would be larger */
+    if (!g->rc && f.n_list > (size_t)t->n_words * 2) { /* the list would be larger */
         bits = mem_try_array(t->n_words, sizeof *bits);
         if (!bits)
             no_memory(g);
@@ -528,12 +528,13 @@ enum rc grammar_state_new(struct grammar *g, const char *after, struct grammar_s
     s->set = g->start;
     if (after) {
         s->set = g->start_lead;
-        s->after = mem_try(strlen(after) + 1);
+        const size_t n = strlen(after) + 1;
+        s->after = mem_try(n);
         if (!s->after) {
             mem_free(s);
             return err_set(err, RC_NOMEM, "no memory for the grammar's state");
         }
-        strcpy(s->after, after);
+        memcpy(s->after, after, n);
     }
     *out = s;
     return RC_OK;

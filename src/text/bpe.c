@@ -157,7 +157,7 @@ static bool encode_piece(struct work *w, struct str piece)
         if (!pair_changed(w, i) || (l->prev != NO_INDEX && !pair_changed(w, l->prev)))
             return false;
     }
-    for (uint32_t i = 0; i != NO_INDEX; i = w->links[i].next)
+    for (uint32_t i = n ? 0 : NO_INDEX; i != NO_INDEX; i = w->links[i].next)
         if (!emit(w, w->links[i].symbol))
             return false;
     return true;

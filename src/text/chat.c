@@ -12,6 +12,7 @@
 
 #include "base/mem.h"
 #include "text/jinja.h"
+#include "text/json_int.h"
 
 const char chat_template_chatml[] =
     "{% for message in messages %}"
@@ -68,7 +69,7 @@ static json_t *content_for(const struct chat_caps *caps, const json_t *content)
         return join_parts(content);
     if (json_is_string(content) && !caps->string_content)
         return json_pack("[{s:s,s:O}]", "type", "text", "text", content);
-    return json_incref((json_t *)(uintptr_t)content);
+    return json_incref(json_unconst(content));
 }
 
 /* A copy of the calls whose arguments are objects, as templates expect them, where they parse. */
@@ -79,7 +80,7 @@ static json_t *calls_for(const json_t *calls)
     const json_t *call;
     json_array_foreach(calls, i, call)
     {
-        json_t *const copy = json_copy((json_t *)(uintptr_t)call);
+        json_t *const copy = json_copy(json_unconst(call));
         const json_t *const fn = json_object_get(call, "function");
         const json_t *const text = json_object_get(fn ? fn : call, "arguments");
         if (!copy || json_array_append_new(out, copy)) {
@@ -96,7 +97,7 @@ static json_t *calls_for(const json_t *calls)
             json_decref(args);
             continue;
         }
-        json_t *fn_copy = fn ? json_copy((json_t *)(uintptr_t)fn) : json_incref(copy);
+        json_t *fn_copy = fn ? json_copy(json_unconst(fn)) : json_incref(copy);
         int bad = json_object_set_new(fn_copy, "arguments", args);
         if (fn)
             bad |= json_object_set(copy, "function", fn_copy);
@@ -135,7 +136,7 @@ static enum rc check_message(const json_t *m, size_t i, struct err *err)
 /* One message as the template takes it; owned, NULL when memory is out. */
 static json_t *message_for(const struct chat_caps *caps, const json_t *m)
 {
-    json_t *const copy = json_copy((json_t *)(uintptr_t)m);
+    json_t *const copy = json_copy(json_unconst(m));
     const json_t *const calls = json_object_get(m, "tool_calls");
     const char *const role = json_string_value(json_object_get(m, "role"));
     int bad = !copy || json_object_set_new(copy, "content",
@@ -164,7 +165,7 @@ static json_t *fold_system(const json_t *system, const json_t *user)
     json_t *const u = json_is_array(json_object_get(user, "content"))
                           ? join_parts(json_object_get(user, "content"))
                           : json_incref(json_object_get(user, "content"));
-    json_t *out = json_copy((json_t *)(uintptr_t)user);
+    json_t *out = json_copy(json_unconst(user));
     buf_add(&b, json_string_value(s), s ? json_string_length(s) : 0);
     buf_adds(&b, "\n\n");
     buf_add(&b, json_string_value(u), u ? json_string_length(u) : 0);
@@ -377,10 +378,10 @@ static json_t *variables(const struct chat_template *t, const struct chat_input 
               json_object_set_new(v, "documents", json_null()) ||
               json_object_set_new(v, "bos_token", json_string(t->bos)) ||
               json_object_set_new(v, "eos_token", json_string(t->eos));
-    json_object_foreach((json_t *)(uintptr_t)in->kwargs, key, x) bad |= json_object_set(v, key, x);
+    json_object_foreach(json_unconst(in->kwargs), key, x) bad |= json_object_set(v, key, x);
     if (in->tools && json_array_size(in->tools))
-        bad |= json_object_set(v, "tools", (json_t *)(uintptr_t)in->tools);
-    bad |= json_object_set(v, "messages", (json_t *)(uintptr_t)messages) ||
+        bad |= json_object_set(v, "tools", json_unconst(in->tools));
+    bad |= json_object_set(v, "messages", json_unconst(messages)) ||
            json_object_set_new(v, "add_generation_prompt", json_boolean(generation_prompt));
     if (!bad)
         return v;

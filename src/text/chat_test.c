@@ -6,6 +6,7 @@
 
 #include "base/file.h"
 #include "text/chat.h"
+#include "text/json_int.h"
 #include "text/testing_int.h"
 
 #include <cmocka.h>
@@ -157,7 +158,7 @@ static void messages_end_where_a_shorter_conversation_does(void **state)
                 before = all.spans[i].begin;
             }
             for (size_t k = 1; k < json_array_size(messages); k++) {
-                json_t *const head = json_copy((json_t *)(uintptr_t)messages);
+                json_t *const head = json_copy(json_unconst(messages));
                 while (json_array_size(head) > k)
                     json_array_remove(head, k);
                 struct chat_prompt part = {0};
@@ -265,7 +266,7 @@ static void probing_finds_what_a_template_does(void **state)
     };
     for (size_t i = 0; i < COUNT_OF(want); i++) {
         struct chat_template *const t = load(want[i].name);
-        if (memcmp(chat_template_caps(t), &want[i].caps, sizeof want[i].caps)) {
+        if (memcmp(chat_template_caps(t), &want[i].caps, sizeof want[i].caps) != 0) {
             const struct chat_caps *const c = chat_template_caps(t);
             fail_msg("%s: system %d developer %d parts %d string %d tools %d calls %d results %d "
                      "reasoning %d thinks %d",

@@ -152,6 +152,7 @@ static void utf8_between(struct grammar *g, uint32_t from, const uint8_t *lo, co
                          size_t n, uint32_t to)
 {
     static const uint8_t least[3] = {0x80, 0x80, 0x80}, most[3] = {0xbf, 0xbf, 0xbf};
+    CHECK(n >= 1 && n <= 4);
     if (n == 1) {
         grammar_bytes_edge(g, from, lo[0], hi[0], to);
         return;

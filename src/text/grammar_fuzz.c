@@ -51,7 +51,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
         set_up();
     if (n < 2)
         return 0;
-    struct grammar *g;
+    struct grammar *g = NULL;
     struct err err = {0};
     const enum rc rc = compile(data[0], (struct str){(const char *)data + 1, n - 1}, &g, &err);
     if (rc) {

@@ -804,12 +804,12 @@ static bool eval_filter(struct jrun *r, const struct jnode *n, const struct jval
     struct jval v;
     struct jargs a;
     bool ok = true;
-    if (!n->a)
-        v = *block; /* the first of a block's filters */
-    else if (block)
+    if (!block)
+        ok = eval(r, n->a, &v);
+    else if (n->a)
         ok = eval_filter(r, n->a, block, &v);
     else
-        ok = eval(r, n->a, &v);
+        v = *block; /* the first of a block's filters */
     if (!ok || !eval_args(r, n, &a))
         return false;
     r->at = n;

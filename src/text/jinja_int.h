@@ -291,10 +291,12 @@ struct jrun {
     struct err *err;
 };
 
-/* Each of these sets the error and returns false. */
-bool jfail(struct jrun *r, const char *fmt, ...) PRINTF_LIKE(2, 3);
-bool jfail_rc(struct jrun *r, enum rc rc, const char *fmt, ...) PRINTF_LIKE(3, 4);
-bool jfail_undef(struct jrun *r, struct jval v);
+/* Sets the run's error, unless there is one. */
+void jfail_set(struct jrun *r, enum rc rc, const char *fmt, ...) PRINTF_LIKE(3, 4);
+/* Each of these sets the error and is false. */
+#define jfail_rc(r, rc, ...) (jfail_set((r), (rc), __VA_ARGS__), false)
+#define jfail(r, ...) jfail_rc((r), RC_ARG, __VA_ARGS__)
+#define jfail_undef(r, v) jfail((r), "%s", (v).why)
 /* Accounts for n steps. */
 NODISCARD bool jstep(struct jrun *r, uint64_t n);
 

@@ -264,9 +264,9 @@ static enum rc lex_number(struct lex *x)
     if (!k || b.failed) {
         rc = no_memory(x);
     } else if (is_float) {
-        k->f = strtod(b.p, NULL);
+        k->f = strtod(buf_str(&b), NULL);
     } else {
-        for (const char *p = b.p; !rc && *p; p++)
+        for (const char *p = buf_str(&b); !rc && *p; p++)
             if (__builtin_mul_overflow(k->i, 10, &k->i) ||
                 __builtin_add_overflow(k->i, *p - '0', &k->i))
                 rc = fail(x, at, "number too large");
@@ -304,7 +304,7 @@ static size_t escape(const struct lex *x, size_t i, struct buf *b)
     if (c == '\n')
         return i + 1;
     uint32_t cp = 0;
-    size_t end = i + 1;
+    size_t end;
     if (c == 'x' || c == 'u' || c == 'U') {
         const size_t n = c == 'x' ? 2 : c == 'u' ? 4 : 8;
         if (!hex(x, i + 1, n, &cp) || cp > 0x10ffff)

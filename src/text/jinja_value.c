@@ -12,41 +12,21 @@
 #include "base/mem.h"
 #include "base/utf8.h"
 #include "text/jinja_int.h"
+#include "text/json_int.h"
 #include "text/unicode.h"
 
 /* ---- failing ---- */
 
-__attribute__((format(printf, 3, 0))) static void set_error(struct jrun *r, enum rc rc,
-                                                            const char *fmt, va_list ap)
+void jfail_set(struct jrun *r, enum rc rc, const char *fmt, ...)
 {
     char msg[200];
+    va_list ap;
     if (r->rc)
         return;
+    va_start(ap, fmt);
     vsnprintf(msg, sizeof msg, fmt, ap);
+    va_end(ap);
     r->rc = jinja_fail_at(r->t, r->at ? r->at->off : 0, rc, msg, r->err);
-}
-
-bool jfail(struct jrun *r, const char *fmt, ...)
-{
-    va_list ap;
-    va_start(ap, fmt);
-    set_error(r, RC_ARG, fmt, ap);
-    va_end(ap);
-    return false;
-}
-
-bool jfail_rc(struct jrun *r, enum rc rc, const char *fmt, ...)
-{
-    va_list ap;
-    va_start(ap, fmt);
-    set_error(r, rc, fmt, ap);
-    va_end(ap);
-    return false;
-}
-
-bool jfail_undef(struct jrun *r, struct jval v)
-{
-    return jfail(r, "%s", v.why);
 }
 
 bool jstep(struct jrun *r, uint64_t n)
@@ -75,9 +55,11 @@ bool jv_undef_fmt(struct jrun *r, struct jval *out, const char *fmt, ...)
     vsnprintf(msg, sizeof msg, fmt, ap);
     va_end(ap);
     char *const kept = jalloc(r, strlen(msg) + 1);
-    if (kept)
-        *out = jv_undef(strcpy(kept, msg));
-    return kept != NULL;
+    if (!kept)
+        return false;
+    memcpy(kept, msg, strlen(msg));
+    *out = jv_undef(kept);
+    return true;
 }
 
 /* ---- strings ---- */
@@ -171,7 +153,7 @@ bool jstr_concat(struct jrun *r, const struct jval *v, size_t n, struct jval *ou
     for (size_t i = 0; i < n; i++) {
         if (v[i].s->n)
             memcpy(p + at, v[i].s->p, v[i].s->n);
-        for (size_t j = 0; j < v[i].s->n_marks; j++) {
+        for (size_t j = 0; m && j < v[i].s->n_marks; j++) {
             const struct jinja_mark x = v[i].s->marks[j];
             m[k++] = (struct jinja_mark){x.begin + at, x.end + at, x.source};
         }
@@ -491,7 +473,7 @@ void jfloat_repr(double f, struct buf *b)
             break;
     }
     char *const e = strchr(s, 'e');
-    const int exponent = atoi(e + 1);
+    const int exponent = (int)strtol(e + 1, NULL, 10);
     *e = 0;
     if (exponent < -4 || exponent >= 16) {
         buf_addf(b, "%se%c%02d", s, exponent < 0 ? '-' : '+', abs(exponent));
@@ -671,13 +653,8 @@ bool jv_from_json(struct jrun *r, const json_t *j, uint32_t source, struct jval 
         if (n && (!grow(r, &d->k, 0, n) || !grow(r, &d->v, 0, n)))
             return false;
         d->cap = n;
-        /* Keys are distinct already; iterating does not write. */
-        union {
-            const json_t *in;
-            json_t *iterable;
-        } object = {.in = j};
-        for (void *it = json_object_iter(object.iterable); it;
-             it = json_object_iter_next(object.iterable, it)) {
+        json_t *const object = json_unconst(j); /* keys are distinct already */
+        for (void *it = json_object_iter(object); it; it = json_object_iter_next(object, it)) {
             const char *const key = json_object_iter_key(it);
             if (!jstr_borrow(r, key, strlen(key), &d->k[d->n]) ||
                 !jv_from_json(r, json_object_iter_value(it), source, &d->v[d->n]) ||

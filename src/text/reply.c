@@ -374,26 +374,23 @@ static bool take_calls(struct reply *r, const json_t *v)
     return n > 0;
 }
 
+/* The value in[at, end), which is whole or as much as there will be. */
 static bool take_json(struct reply *r, size_t end)
 {
     json_t *v = json_read_lenient((struct str){r->in.p + r->at, end - r->at});
-    bool ok;
-    if (r->args_only) {
-        ok = json_is_object(v);
-        if (ok) {
-            if (r->schema)
-                v = value_take_coerced(v, r->schema, r->schema);
-            emit_json(r, v);
-            end_call(r);
-        } else { /* not arguments: on with the call */
-            r->state = BODY;
-            end = r->at + 1;
-        }
+    if (!r->args_only && v && take_calls(r, v)) {
         eat(r, end);
-    } else if ((ok = v && take_calls(r, v))) {
-        eat(r, end);
-    } else {
+    } else if (!r->args_only) {
         (void)no_call(r);
+    } else if (json_is_object(v)) {
+        if (r->schema)
+            v = value_take_coerced(v, r->schema, r->schema);
+        emit_json(r, v);
+        end_call(r);
+        eat(r, end);
+    } else { /* not arguments: on with the call */
+        r->state = BODY;
+        eat(r, r->at + 1);
     }
     json_decref(v);
     return true;
@@ -590,7 +587,7 @@ static void emit_escaped(struct reply *r, struct str s)
 static void end_value(struct reply *r, size_t n)
 {
     if (!r->skipping && r->streaming) {
-        emit_escaped(r, (struct str){r->in.p, n});
+        emit_escaped(r, (struct str){pending(r).p, n});
         emit(r, REPLY_ARGS, str_of("\""));
     } else if (!r->skipping) {
         json_t *const v = value_from_text((struct str){r->in.p, n}, r->value_schema, r->schema);

@@ -57,7 +57,7 @@ static void expect_with(struct reply_opts o, const char *text, const char *want)
     for (size_t cut = 0; cut <= s.n; cut++) {
         struct gathered g = {0};
         feed(&g, &o, s, cut == 0 ? nowhere : cut == s.n ? everywhere : at_one, &cut);
-        if (strcmp(buf_str(&g.b), want))
+        if (strcmp(buf_str(&g.b), want) != 0)
             fail_msg("\n%s\ncut at %zu gives\n%s\nwant\n%s", text, cut, buf_str(&g.b), want);
         gather_release(&g);
     }
@@ -356,7 +356,7 @@ static void no_cut_changes_what_a_reply_says(void **state)
         feed(&whole, &o, s, nowhere, NULL);
         for (int kind = 0; kind < 2; kind++) {
             feed(&cut, &o, s, kind ? at_random : everywhere, &rng);
-            if (strcmp(buf_str(&whole.b), buf_str(&cut.b)))
+            if (strcmp(buf_str(&whole.b), buf_str(&cut.b)) != 0)
                 fail_msg("SEED=%llu round %d: %s\nwhole: %s\ncut:   %s",
                          (unsigned long long)test_seed(), round, buf_str(&text), buf_str(&whole.b),
                          buf_str(&cut.b));

@@ -18,6 +18,7 @@
 #include "base/mem.h"
 #include "base/utf8.h"
 #include "text/gtree_int.h"
+#include "text/json_int.h"
 #include "text/tools.h"
 
 enum { MAX_NESTING = 64, MAX_DIGITS = 16, MAX_KEY = 256 };
@@ -333,18 +334,12 @@ static void unsupported(struct schema_build *b, const char *key)
                  buf_str(&b->where), key);
 }
 
-/* Iterating does not write, though jansson's type says so. */
-static json_t *iterable(const json_t *j)
-{
-    return (json_t *)(uintptr_t)j;
-}
-
 /* Fails unless every keyword is an annotation or one of the list. */
 static void only(struct schema_build *b, const json_t *schema, const char *const *list, size_t n)
 {
     const char *key;
     json_t *x;
-    json_object_foreach(iterable(schema), key,
+    json_object_foreach(json_unconst(schema), key,
                         x) if (!is_annotation(key) && !is_among(key, list, n)) unsupported(b, key);
 }
 
@@ -732,7 +727,7 @@ static uint32_t additional_key(struct schema_build *b, const json_t *properties)
     size_t i = 0;
     const char *key;
     json_t *x;
-    json_object_foreach(iterable(properties), key, x)
+    json_object_foreach(json_unconst(properties), key, x)
     {
         json_t *const s = json_string(key);
         char *const text = s ? json_dumps(s, JSON_ENCODE_ANY) : NULL;
@@ -780,7 +775,7 @@ static void members(struct schema_build *b, const json_t *properties, const json
     uint32_t some = NO_RULE;                        /* one is */
     const char *key;
     json_t *x;
-    json_object_foreach(iterable(properties), key, x)
+    json_object_foreach(json_unconst(properties), key, x)
     {
         const size_t where = where_begin(b, ".properties.%s", key);
         const uint32_t rule = schema_rule(b, x);
@@ -840,7 +835,7 @@ static void object_schema(struct schema_build *b, const json_t *schema, uint32_t
     if (json_is_false(
             additional)) /* and where properties are listed, others have to be asked for */
         additional = NULL;
-    json_t *all = properties ? json_copy(iterable(properties)) : json_object();
+    json_t *all = properties ? json_copy(json_unconst(properties)) : json_object();
     size_t i;
     const json_t *name;
     json_array_foreach(required, i, name)

@@ -27,9 +27,10 @@ static size_t from_hex(const char *hex, char *out)
 {
     size_t n = 0;
     for (; hex[0]; hex += 2) {
-        unsigned v;
-        assert_int_equal(sscanf(hex, "%2x", &v), 1);
-        out[n++] = (char)v;
+        const char two[3] = {hex[0], hex[1], 0};
+        char *end;
+        out[n++] = (char)strtoul(two, &end, 16);
+        assert_int_equal(*end, 0);
     }
     return n;
 }
@@ -38,8 +39,8 @@ static void tiny_gguf_tokenises_as_golden(void **state)
 {
     (void)state;
     json_t *const j = load_or_skip(GOLDEN "tokenizer.json");
-    struct gguf *g;
-    struct vocab *v;
+    struct gguf *g = NULL;
+    struct vocab *v = NULL;
     struct err err;
     if (gguf_open(GOLDEN "tiny.gguf", &g, &err) || vocab_open(g, &v, &err))
         fail_msg("%s", err.msg);
