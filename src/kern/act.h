@@ -4,7 +4,9 @@
  * unsigned weights u with signed q; what the weights are short of (u - 8, u - 32, u - 128) is made up
  * for exactly, in integers, by starting a sum at n8, n32 or n128.
  *
- *     d = amax / 127,  q = nearest even of x / d;   a block whose amax is below ACT_TINY is zero.
+ *     d = amax / 127,  q = nearest even of x * (127 / amax)
+ *
+ * A block whose amax is below ACT_TINY is zero; one with an inf or nan has d = nan.
  */
 #ifndef HOLDFAST_KERN_ACT_H
 #define HOLDFAST_KERN_ACT_H

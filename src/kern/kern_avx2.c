@@ -1,4 +1,4 @@
-/* kern_avx2.c */
+/* kern_avx2.c - AVX2, FMA and F16C: any x86-64 of the last ten years. */
 #include "kern/kern.h"
 
 #define KERN(f) f##_avx2

@@ -1,4 +1,4 @@
-/* kern_avx512.c */
+/* kern_avx512.c - AVX-512 F, BW, VL, DQ, without the dot products that came later. */
 #include "kern/kern.h"
 
 #define KERN(f) f##_avx512

@@ -1,4 +1,4 @@
-/* kern_avx512_vnni.c */
+/* kern_avx512_vnni.c - AVX-512 with int8 dot products. */
 #include "kern/kern.h"
 
 #define KERN(f) f##_avx512_vnni

@@ -251,8 +251,8 @@ static void pack_q3_k(const uint8_t *src, uint32_t r, uint8_t *out)
     memcpy(&b, src, sizeof b);
     put_half(out, r, b.d);
     for (uint32_t s = 0; s < 16; s++) {
-        const uint32_t low = s < 8 ? b.sc[s] & 15U : b.sc[s - 8] >> 4U;
-        const uint32_t high = b.sc[8 + s % 4] >> 2 * (s / 4) & 3U;
+        const uint32_t low = s < 8 ? b.sc[s] & 15U : b.sc[s - 8] / 16U;
+        const uint32_t high = (uint32_t)b.sc[8 + s % 4] >> 2 * (s / 4) & 3;
         out[c.scales + TILE_ROWS * s + r] = (uint8_t)((low | high << 4) - 32);
     }
     for (uint32_t g = 0; g < 8; g++) {
@@ -300,7 +300,7 @@ static void pack_iq4_xs(const uint8_t *src, uint32_t r, uint8_t *out)
     memcpy(&b, src, sizeof b);
     put_half(out, r, b.d);
     for (uint32_t g = 0; g < 8; g++) {
-        const uint32_t s = (b.sl[g / 2] >> 4 * (g % 2) & 15U) | (b.sh >> 2 * g & 3U) << 4;
+        const uint32_t s = ((uint32_t)b.sl[g / 2] >> 4 * (g % 2) & 15) | ((uint32_t)b.sh >> 2 * g & 3) << 4;
         out[c.scales + TILE_ROWS * g + r] = (uint8_t)(s - 32);
         put_nibbles(out + c.weights + g * c.group_bytes, r, b.qs + 16 * g);
     }
