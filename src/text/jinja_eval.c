@@ -541,7 +541,7 @@ static bool contains(struct jrun *r, struct jval item, struct jval in, bool *out
         return jstep(r, in.l->n / 8);
     case J_DICT:
         *out = jdict_get(in.d, item) != NULL;
-        return jstep(r, in.d->n / 8);
+        return jhashable(r, item) && jstep(r, in.d->n / 8);
     default:
         return jfail(r, "argument of type '%s' is not iterable", jtype_name(in));
     }

@@ -348,6 +348,8 @@ NODISCARD bool jlist_new(struct jrun *r, size_t cap, struct jval *out);
 NODISCARD bool jlist_add(struct jrun *r, struct jval list, struct jval v);
 NODISCARD bool jdict_new(struct jrun *r, struct jval *out);
 NODISCARD bool jdict_set(struct jrun *r, struct jval d, struct jval k, struct jval v);
+/* What may be a key: anything but lists and dicts.  False: the error is set. */
+NODISCARD bool jhashable(struct jrun *r, struct jval v);
 /* NULL when there is none. */
 struct jval *jdict_get(const struct jdict *d, struct jval k);
 struct jval *jdict_get_str(const struct jdict *d, struct str k);

@@ -708,8 +708,11 @@ static bool f_sort(struct jrun *r, struct jval self, const struct jargs *a, stru
 static bool f_dictsort(struct jrun *r, struct jval self, const struct jargs *a, struct jval *out)
 {
     struct jval v[3], pairs;
-    if (!jargs_bind(r, a, "dictsort", ARGS("case_sensitive", "by", "reverse"), 3, 0, v) ||
-        !f_items(r, self, &(struct jargs){0}, &pairs))
+    if (!jargs_bind(r, a, "dictsort", ARGS("case_sensitive", "by", "reverse"), 3, 0, v))
+        return false;
+    if (self.type == J_UNDEF)
+        return jfail_undef(r, self);
+    if (!f_items(r, self, &(struct jargs){0}, &pairs))
         return false;
     size_t by = 0;
     if (v[1].type != J_ABSENT) {
@@ -741,7 +744,7 @@ static bool f_unique(struct jrun *r, struct jval self, const struct jargs *a, st
         struct jval key = items->v[i];
         if (v[1].type != J_ABSENT && v[1].type != J_NONE && !get_path(r, key, v[1], &key))
             return false;
-        if (!fold(r, jtruth(v[0]), &key) || !jstep(r, 1 + seen.l->n / 4))
+        if (!jhashable(r, key) || !fold(r, jtruth(v[0]), &key) || !jstep(r, 1 + seen.l->n / 4))
             return false;
         size_t k = 0;
         while (k < seen.l->n && !jequal(seen.l->v[k], key))

@@ -919,7 +919,7 @@ bool jinja_format(struct jrun *r, struct jval text, struct jval args, struct jva
     }
     /* CPython lets arguments it takes for a mapping, lists among them, be left over */
     const bool tuple_or_str = args.type != J_LIST || args.tuple;
-    if (used < list->n && args.type != J_DICT && tuple_or_str)
+    if (used < list->n && args.type != J_DICT && args.type != J_UNDEF && tuple_or_str)
         return jfail(r, "not all arguments converted during string formatting");
     return add_part(r, parts, text, from, s.n) && jstr_concat(r, parts.l->v, parts.l->n, out);
 }

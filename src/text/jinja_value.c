@@ -262,6 +262,12 @@ struct jval *jdict_get_str(const struct jdict *d, struct str k)
     return NULL;
 }
 
+bool jhashable(struct jrun *r, struct jval v)
+{
+    return (v.type == J_LIST ? v.tuple : v.type != J_DICT) ||
+           jfail(r, "unhashable type: '%s'", jtype_name(v));
+}
+
 bool jdict_set(struct jrun *r, struct jval dict, struct jval k, struct jval v)
 {
     struct jdict *const d = dict.d;
@@ -272,8 +278,8 @@ bool jdict_set(struct jrun *r, struct jval dict, struct jval k, struct jval v)
         *old = v;
         return true;
     }
-    if (k.type == J_LIST ? !k.tuple : k.type == J_DICT)
-        return jfail(r, "unhashable type: '%s'", jtype_name(k));
+    if (!jhashable(r, k))
+        return false;
     if (d->n == d->cap) {
         const size_t cap = d->cap ? d->cap * 2 : 4;
         if (!grow(r, &d->k, d->n, cap) || !grow(r, &d->v, d->n, cap))
