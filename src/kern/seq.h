@@ -79,17 +79,19 @@ struct kern_seq {
     /* y = o / l * sigmoid(gate), all [D] */
     void (*attn_end)(const float *o, float l, const float *gate, uint32_t dim, float *y);
 
-    /* Causal convolution of one token: y[c] = silu(sum over i of w[i * ldw + c] rows[i][c]); rows[0] is
-     * the oldest of n_taps. */
+    /* Causal convolution of n tokens over n_ch channels: token i reads rows[i] (the oldest of n_taps) to
+     * rows[i + n_taps - 1]; y[i * ldy + c] = silu(sum over j of w[j * ldw + c] rows[i + j][c]). */
     void (*conv_silu)(const float *const *rows, uint32_t n_taps, const float *w, uint64_t ldw,
-                      uint32_t n, float *y);
+                      uint32_t n, uint32_t n_ch, float *y, uint64_t ldy);
     /* Per token: beta = sigmoid(b), decay = exp(a softplus(alpha + dt)) for one head. */
     void (*gates)(const float *alpha, const float *b, float dt, float a, uint32_t n, float *decay,
                   float *beta);
     /* Gated delta rule for one head, n tokens in order.
      *
      *   q, k, v [n][D]  q, k l2-normalised, q scaled     out [n][D]
-     *   decay [n] in (0, 1]    beta [n] in (0, 1)    S [D][D]: S[x][y], key x, value y; updated
+     *   decay [n] in (0, 1]    beta [n] in (0, 1)
+     *   S [D / W][D][W]  element (y / W, x, y % W) of key x and value y, W = 32, or 16 when
+     *                    32 does not divide D; updated in place
      *
      * Per token: S <- decay S;  e = beta (v - S^T k);  S <- S + k e^T;  out = S^T q.
      *

@@ -162,7 +162,7 @@ static enum rc make_scratch(struct model *m, const struct rope *rope, struct err
     const struct hparams *hp = &m->hp;
     const uint64_t B = m->info.max_batch, E = hp->n_embd;
     const uint64_t wide = qwen35_wide(hp);
-    m->mem = mem_try_aligned(64, B * (3 * E + wide) * sizeof(float));
+    m->mem = mem_try_huge(B * (3 * E + wide) * sizeof(float));
     m->runs = mem_try_array(B, sizeof *m->runs);
     m->tokens = mem_try_array(B, sizeof *m->tokens);
     m->wanted = mem_try_array(B, sizeof *m->wanted);

@@ -77,20 +77,31 @@ static const float *raw_row(const struct layer_run *x, const struct stretch *run
     return i < 0 ? state + (uint64_t)(i + (int64_t)back) * C : x->u + (run->row + (uint64_t)i) * C;
 }
 
-/* Channels [c, c + dim) of token i after the convolution. */
-static void convolve(const struct layer_run *x, const struct stretch *run, const float *state,
-                     uint32_t i, uint32_t c, float *y)
+/* Channels [c, c + dim) of tokens [i0, i0 + n) after the convolution; rows are theirs and the taps'
+ * before. */
+static void convolve(const struct layer_run *x, const float *const *rows, uint32_t n, uint32_t c,
+                     float *y)
 {
-    const uint32_t taps = x->d->s.n_taps;
-    const float *rows[SEQ_MAX_TAPS];
-    for (uint32_t j = 0; j < taps; j++)
-        rows[j] = raw_row(x, run, state, (int64_t)i + j - (taps - 1)) + c;
-    x->d->k->seq.conv_silu(rows, taps, x->l->conv + c, x->d->channels, x->d->s.dim, y);
+    const struct delta_shape *s = &x->d->s;
+    const float *at[BLOCK + SEQ_MAX_TAPS];
+    for (uint32_t i = 0; i < n + s->n_taps - 1; i++)
+        at[i] = rows[i] + c;
+    x->d->k->seq.conv_silu(at, s->n_taps, x->l->conv + c, x->d->channels, n, s->dim, y, s->dim);
+}
+
+/* The next block's rows lie pages apart, where no hardware prefetcher follows: asked for before the
+ * recurrence of this block, they are there after it. */
+static void prefetch(const float *p, uint32_t n, uint64_t ld, uint32_t cols)
+{
+    for (uint32_t i = 0; i < n; i++, p += ld)
+        for (uint32_t c = 0; c < cols; c += 16)
+            __builtin_prefetch(p + c, 0, 2);
 }
 
 /* Tokens [i0, i0 + n) of a run through value head h; q and k are in the worker's scratch. */
-static void value_head(const struct layer_run *x, const struct stretch *run, const float *state,
-                       uint32_t h, uint32_t i0, uint32_t n, struct scratch *w)
+static void value_head(const struct layer_run *x, const struct stretch *run,
+                       const float *const *rows, uint32_t h, uint32_t i0, uint32_t n,
+                       struct scratch *w)
 {
     const struct delta_shape *s = &x->d->s;
     const struct kern_seq *seq = &x->d->k->seq;
@@ -99,8 +110,12 @@ static void value_head(const struct layer_run *x, const struct stretch *run, con
         const size_t at = (size_t)(run->row + i0 + i) * H + h;
         w->alpha[i] = x->alpha[at];
         w->b[i] = x->beta[at];
-        convolve(x, run, state, i0 + i, (2 * s->n_k_heads + h) * D, w->v + (size_t)i * D);
     }
+    convolve(x, rows, n, (2 * s->n_k_heads + h) * D, w->v);
+    const uint32_t next = i0 + n, n_next = MIN(run->n - next, BLOCK);
+    prefetch(x->u + (run->row + next) * (uint64_t)x->d->channels + (2 * s->n_k_heads + h) * D,
+             n_next, x->d->channels, D);
+    prefetch(x->z + ((run->row + next) * (uint64_t)H + h) * D, n_next, (uint64_t)H * D, D);
     seq->gates(w->alpha, w->b, x->l->dt[h], x->l->a[h], n, w->decay, w->beta);
     seq->delta(rec_s(x->rec, run->rec, x->l->index) + (size_t)h * D * D, D, w->q, w->k, w->v,
                w->decay, w->beta, n, w->o);
@@ -135,15 +150,22 @@ static void run_head(void *ctx, uint32_t part, uint32_t worker)
     float *state = rec_conv(x->rec, run->rec, x->l->index);
     for (uint32_t i0 = 0; i0 < run->n; i0 += BLOCK) {
         const uint32_t n = MIN(run->n - i0, BLOCK);
+        const float *rows[BLOCK + SEQ_MAX_TAPS];
+        for (uint32_t i = 0; i < n + s->n_taps - 1; i++)
+            rows[i] = raw_row(x, run, state, (int64_t)i0 + i - (s->n_taps - 1));
+        convolve(x, rows, n, j * D, w->q);
+        convolve(x, rows, n, (K + j) * D, w->k);
+        const uint32_t next = i0 + n, n_next = MIN(run->n - next, BLOCK);
+        const float *u = x->u + (run->row + next) * (uint64_t)x->d->channels + j * D;
+        prefetch(u, n_next, x->d->channels, D);
+        prefetch(u + K * D, n_next, x->d->channels, D);
         for (uint32_t i = 0; i < n; i++) {
             float *q = w->q + (size_t)i * D, *k = w->k + (size_t)i * D;
-            convolve(x, run, state, i0 + i, j * D, q);
             seq->l2norm(q, s->eps, 1.0f / sqrtf((float)D), D, q);
-            convolve(x, run, state, i0 + i, (K + j) * D, k);
             seq->l2norm(k, s->eps, 1, D, k);
         }
         for (uint32_t h = j; h < s->n_v_heads; h += K)
-            value_head(x, run, state, h, i0, n, w);
+            value_head(x, run, rows, h, i0, n, w);
     }
     move_conv_state(x, run, state, j * D);
     move_conv_state(x, run, state, (K + j) * D);

@@ -109,7 +109,7 @@ static size_t slab_with_room(struct kv *kv)
         kv->slabs[hole] = (struct slab){0};
     }
     struct slab *s = &kv->slabs[hole];
-    s->mem = mem_try_aligned(64, MAX(bytes, 64));
+    s->mem = mem_try_huge(bytes);
     if (!s->mem)
         return SIZE_MAX;
     s->free = all_free(kv);

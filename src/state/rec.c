@@ -22,7 +22,7 @@ enum rc rec_new(const struct shape *s, uint32_t n_slots, struct rec **out, struc
     r->n_slots = n_slots;
     uint64_t total;
     if (n_slots == UINT32_MAX || !mul_u64(r->slot_bytes, MAX(n_slots, 1), &total) ||
-        !(r->mem = mem_try_aligned(64, total)) ||
+        !(r->mem = mem_try_huge(total)) ||
         !(r->taken = mem_try_array(MAX(n_slots, 1), sizeof *r->taken))) {
         const enum rc rc = err_set(
             err, RC_NOMEM, "no memory for %" PRIu32 " recurrent states of %" PRIu64 " bytes",

@@ -1,7 +1,7 @@
 /* rec.h - recurrent slots: one live state per running sequence.
  *
  *   slot = for each delta layer d:  conv [K - 1][C]   raw projections, oldest first
- *                                   S    [n_v_heads][key][value], both state_dim
+ *                                   S    [n_v_heads][state_dim][state_dim], inside a head as kern/seq.h says
  *
  * One contiguous run of shape_snap_bytes(), 64-byte aligned, so that a snapshot is one memcpy.
  * Owner: the engine thread.

@@ -15,7 +15,7 @@ struct shape {
     enum kv_type kv_type;
     uint32_t conv_taps;     /* K: the conv state holds K - 1 columns */
     uint32_t conv_channels; /* C */
-    uint32_t n_v_heads, state_dim; /* S is [n_v_heads][key: state_dim][value: state_dim] */
+    uint32_t n_v_heads, state_dim; /* S is [n_v_heads][state_dim][state_dim] */
     uint64_t fingerprint; /* of model, layout and arithmetic; set by the model */
 };
 

@@ -45,7 +45,7 @@ enum rc snap_take(struct snap_store *st, struct rec *r, rec_slot slot, struct sn
 {
     void *data = st->spare;
     if (!data)
-        data = mem_try_aligned(64, round_up(MAX(st->bytes, 1), 64));
+        data = mem_try_huge(st->bytes);
     if (!data)
         return err_set(err, RC_NOMEM, "no memory for a snapshot of %" PRIu64 " bytes", st->bytes);
     st->spare = NULL;

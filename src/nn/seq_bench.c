@@ -1,0 +1,196 @@
+/* seq_bench - the sequence operators of every table, one thread, in CPU time: so that other work on the
+ * machine does not count.
+ *
+ *   nn_seq_bench [TABLE]
+ */
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/mem.h"
+#include "base/rng.h"
+#include "kern/kern.h"
+#include "kern/pick.h"
+
+static double cpu_s(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static float *randoms(size_t n)
+{
+    static uint64_t calls;
+    struct rng rng = {++calls};
+    /* each at its own place in a page, lest stores and loads be taken for one another */
+    float *p = mem_alloc((n + 64 * calls) * sizeof *p);
+    for (size_t i = 0; i < n; i++)
+        p[i] = (float)(rng_normal(&rng) * 0.1);
+    return p;
+}
+
+/* Best of some runs of about 10 ms: seconds for one call of fn.  (Reading the clock takes as long as a
+ * small call.) */
+static double time_of(void (*fn)(void *), void *ctx)
+{
+    double best = 1e9;
+    for (int n = 1, runs = 0; runs < 9;) {
+        const double t0 = cpu_s();
+        for (int i = 0; i < n; i++)
+            fn(ctx);
+        const double t = cpu_s() - t0;
+        if (t < 0.01) {
+            n *= 2;
+            continue;
+        }
+        best = MIN(best, t / n);
+        runs++;
+    }
+    return best;
+}
+
+struct delta_case {
+    const struct kern *k;
+    float *S, *q, *kk, *v, *decay, *beta, *out;
+    uint32_t dim, n;
+};
+
+static void run_delta(void *ctx)
+{
+    const struct delta_case *c = ctx;
+    c->k->seq.delta(c->S, c->dim, c->q, c->kk, c->v, c->decay, c->beta, c->n, c->out);
+}
+
+static void bench_delta(const struct kern *k)
+{
+    enum { D = 128, N = 16 };
+    struct delta_case c = {k,
+                           randoms(D * D),
+                           randoms(N * D),
+                           randoms(N * D),
+                           randoms(N * D),
+                           randoms(N),
+                           randoms(N),
+                           randoms(N * D),
+                           D,
+                           N};
+    for (int i = 0; i < N; i++) {
+        c.decay[i] = 0.9f;
+        c.beta[i] = 0.5f;
+    }
+    const double s = time_of(run_delta, &c) / N;
+    printf("  delta rule, heads of %d      %7.3f us a token and head, %6.1f GFLOPS\n", D, s * 1e6,
+           7.0 * D * D / s * 1e-9);
+    mem_free(c.S);
+    mem_free(c.q);
+    mem_free(c.kk);
+    mem_free(c.v);
+    mem_free(c.decay);
+    mem_free(c.beta);
+    mem_free(c.out);
+}
+
+struct attn_case {
+    const struct kern *k;
+    enum seq_kv type;
+    struct seq_tile tile;
+    void *K, *V;
+    uint32_t n_pages;
+    float scratch[SEQ_GROUP * SEQ_PAGE];
+};
+
+static void run_attn(void *ctx)
+{
+    struct attn_case *c = ctx;
+    const size_t bytes = (size_t)SEQ_PAGE * c->tile.dim * 4;
+    c->k->seq.attn_begin(&c->tile);
+    for (uint32_t i = 0; i < c->n_pages; i++)
+        c->k->seq.attn_page[c->type](&c->tile, i * SEQ_PAGE, (char *)c->K + i * bytes,
+                                     (char *)c->V + i * bytes, c->scratch);
+}
+
+static void bench_attn(const struct kern *k, enum seq_kv type, uint32_t rows)
+{
+    enum { D = 256, PAGES = 8 };
+    static const char *const names[] = {"f16", "f32", "q8_0"};
+    const size_t page = (size_t)SEQ_PAGE * D;
+    float *row = randoms(D);
+    struct attn_case c = {.k = k, .type = type, .n_pages = PAGES};
+    c.K = mem_zalloc(PAGES * page * 4);
+    c.V = mem_zalloc(PAGES * page * 4);
+    for (uint32_t i = 0; i < PAGES; i++)
+        for (uint32_t t = 0; t < SEQ_PAGE; t++)
+            k->seq.kv_put[type](row, row, D, t, (char *)c.K + i * page * 4,
+                                (char *)c.V + i * page * 4);
+    uint32_t last[96];
+    for (uint32_t i = 0; i < rows; i++)
+        last[i] = PAGES * SEQ_PAGE - 1;
+    float *q = randoms((size_t)rows * D), *o = randoms((size_t)rows * D), m[96], l[96];
+    c.tile = (struct seq_tile){rows, D, last, q, o, m, l};
+    const double s = time_of(run_attn, &c);
+    printf("  attention %-4s, %2u rows       %7.3f us a page and row, %6.1f GFLOPS\n", names[type],
+           rows, s * 1e6 / PAGES / rows, 4.0 * D * SEQ_PAGE * PAGES * rows / s * 1e-9);
+    mem_free(c.K);
+    mem_free(c.V);
+    mem_free(row);
+    mem_free(q);
+    mem_free(o);
+}
+
+struct row_case {
+    const struct kern *k;
+    float *x, *y, *w;
+    uint32_t n;
+};
+
+static void run_silu(void *ctx)
+{
+    const struct row_case *c = ctx;
+    c->k->seq.silu_mul(c->x, c->y, c->n, c->w);
+}
+
+static void run_norm(void *ctx)
+{
+    const struct row_case *c = ctx;
+    c->k->seq.norm(c->x, NULL, c->y, 1e-6f, c->n, c->w);
+}
+
+static void run_conv(void *ctx)
+{
+    const struct row_case *c = ctx;
+    const float *rows[16 + 3];
+    for (uint32_t i = 0; i < COUNT_OF(rows); i++)
+        rows[i] = c->x + i * c->n;
+    c->k->seq.conv_silu(rows, 4, c->y, c->n, 16, c->n, c->w, c->n);
+}
+
+static void bench_rows(const struct kern *k)
+{
+    struct row_case c = {k, randoms(4096), randoms(4096), randoms(4096), 1024};
+    printf("  silu, norm of 1024           %7.3f, %7.3f us\n", time_of(run_silu, &c) * 1e6,
+           time_of(run_norm, &c) * 1e6);
+    c.n = 128;
+    printf("  convolution of 128           %7.3f us a token\n", time_of(run_conv, &c) * 1e6 / 16);
+    mem_free(c.x);
+    mem_free(c.y);
+    mem_free(c.w);
+}
+
+int main(int argc, char **argv)
+{
+    const struct kern *k;
+    for (uint32_t i = 0; (k = kern_nth(i)); i++) {
+        if (argc > 1 && strcmp(argv[1], k->name) != 0)
+            continue;
+        printf("%s\n", k->name);
+        bench_delta(k);
+        for (enum seq_kv type = 0; type < SEQ_N_KV; type++) {
+            bench_attn(k, type, 96);
+            bench_attn(k, type, 4);
+        }
+        bench_attn(k, SEQ_F16, 1);
+        bench_rows(k);
+    }
+    return 0;
+}
