@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 /* The one process-wide state in base: tests count allocations down.  Relaxed, since the exact
  * thread that meets the failure does not matter. */
@@ -70,6 +71,17 @@ void *mem_try_aligned(size_t align, size_t n)
         return NULL;
     rounded &= ~(align - 1);
     return aligned_alloc(align, rounded ? rounded : align);
+}
+
+void *mem_try_huge(size_t n)
+{
+    enum { HUGE_PAGE = 2 << 20 };
+    if (n < 4 * HUGE_PAGE)
+        return mem_try_aligned(64, n);
+    void *p = mem_try_aligned(HUGE_PAGE, n);
+    if (p) /* a hint: without it all is slower, not wrong */
+        (void)madvise(p, n, MADV_HUGEPAGE);
+    return p;
 }
 
 char *mem_strdup(const char *s)
