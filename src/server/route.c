@@ -6,11 +6,11 @@
 
 static void hello(struct call *c)
 {
-    static const char text[] =
-        "holdfast " HOLDFAST_VERSION "\n"
-        "POST /v1/chat/completions, /v1/messages, /v1/completions, /completion\n"
-        "POST /apply-template, /tokenize, /detokenize\n"
-        "GET  /v1/models, /health, /props, /slots, /metrics, /cache\n";
+    static const char text[] = "holdfast " HOLDFAST_VERSION "\n"
+                               "POST /v1/chat/completions, /v1/responses, /v1/messages\n"
+                               "POST /v1/completions, /completion\n"
+                               "POST /apply-template, /tokenize, /detokenize\n"
+                               "GET  /v1/models, /health, /props, /slots, /metrics, /cache\n";
     http_reply(c->r, 200, "text/plain; charset=utf-8", text, sizeof text - 1);
 }
 
@@ -51,6 +51,7 @@ static const struct route routes[] = {
     {"POST", "/v1/completions", openai_completions, ROUTE_JSON},
     {"POST", "/v1/chat/completions", openai_chat, ROUTE_JSON},
     {"POST", "/chat/completions", openai_chat, ROUTE_JSON},
+    {"POST", "/v1/responses", openai_responses, ROUTE_JSON},
     {"POST", "/v1/messages", anthropic_messages, ROUTE_JSON | ROUTE_ANTHROPIC},
     {"POST", "/v1/messages/count_tokens", anthropic_count_tokens, ROUTE_JSON | ROUTE_ANTHROPIC},
     {"POST", "/apply-template", openai_apply_template, ROUTE_JSON},

@@ -43,6 +43,8 @@ void openai_completions(struct call *c);
 /* openai_chat.c */
 void openai_chat(struct call *c);
 void openai_apply_template(struct call *c);
+/* openai_responses.c */
+void openai_responses(struct call *c);
 /* anthropic.c */
 void anthropic_messages(struct call *c);
 void anthropic_count_tokens(struct call *c);
