@@ -1,11 +1,16 @@
-/* pool.c - one ticket counter hands out parts; a generation number starts a run.
+/* pool.c - one word hands out the parts of a run.
  *
- *   caller:  set fn, ctx, n_parts; next = 0; generation++ (release); take parts; wait until every
- *            worker has left (busy == 0)
- *   worker:  spin on generation, then sleep on the futex-like condition; take parts; busy--
+ *   ticket = generation << 32 | parts not handed out yet
  *
- * (1) fn, ctx and n_parts are written only while no worker is inside a run.
- * (2) next is reset only while no worker is inside a run.
+ *   caller:  done = 0; set fn, ctx, n_parts; publish a new ticket; take parts itself; wait until
+ *            done == n_parts
+ *   worker:  take parts while the ticket has any; else spin, then sleep
+ *
+ * (1) A part is taken by one compare-and-swap on the whole ticket, so only from the run it belongs to.
+ * (2) fn, ctx and n_parts are read after a part was taken: its run cannot end before that part is done,
+ *     and only then are they written again.
+ * (3) The caller waits for parts, never for workers: one that the system does not schedule costs
+ *     nothing but its help.
  */
 #include "base/pool.h"
 
@@ -35,10 +40,9 @@ struct pool {
     void *ctx;
     uint32_t n_parts;
 
-    _Alignas(64) _Atomic uint32_t next;       /* part to hand out */
-    _Alignas(64) _Atomic uint32_t busy;       /* workers that have not left the current run */
-    _Alignas(64) _Atomic uint64_t generation; /* runs started */
-    _Atomic bool stop;
+    _Alignas(64) _Atomic uint64_t ticket;
+    _Alignas(64) _Atomic uint32_t done; /* parts of the current run that are finished */
+    _Alignas(64) _Atomic bool stop;
 
     pthread_mutex_t lock; /* guards sleeping only; a leaf */
     pthread_cond_t wake;
@@ -54,26 +58,39 @@ static inline void relax(void)
 #endif
 }
 
+/* Works on the current run until it has no part left to hand out. */
 static void take_parts(struct pool *p, uint32_t worker)
 {
-    /* relaxed: fn, ctx, n_parts were published by the generation */
-    for (uint32_t i;
-         (i = atomic_fetch_add_explicit(&p->next, 1, memory_order_relaxed)) < p->n_parts;)
-        p->fn(p->ctx, i, worker);
+    /* acquire: pairs with the release of publish, for fn, ctx, n_parts and what the caller wrote */
+    uint64_t t = atomic_load_explicit(&p->ticket, memory_order_acquire);
+    while ((uint32_t)t) {
+        if (!atomic_compare_exchange_weak_explicit(&p->ticket, &t, t - 1, memory_order_acquire,
+                                                   memory_order_acquire))
+            continue;
+        p->fn(p->ctx, p->n_parts - (uint32_t)t, worker);
+        /* release: what the part wrote is the caller's once it has counted it */
+        atomic_fetch_add_explicit(&p->done, 1, memory_order_release);
+        t = atomic_load_explicit(&p->ticket, memory_order_acquire);
+    }
 }
 
-/* Returns when a run newer than seen has begun or the pool stops. */
-static void await_run(struct pool *p, uint64_t seen)
+static bool has_work(struct pool *p)
+{
+    return (uint32_t)atomic_load(&p->ticket) || atomic_load(&p->stop);
+}
+
+/* Returns when there are parts to take or the pool stops. */
+static void await_work(struct pool *p)
 {
     for (int i = 0; i < SPINS; i++) {
-        if (atomic_load_explicit(&p->generation, memory_order_acquire) != seen)
+        if (has_work(p))
             return;
         relax();
     }
     pthread_mutex_lock(&p->lock);
-    /* seq_cst pairs with the caller's increment and look at n_asleep: one of the two sees the other */
+    /* sequentially consistent, as publish is: either it sees the sleeper or the sleeper the work */
     atomic_fetch_add(&p->n_asleep, 1);
-    while (atomic_load(&p->generation) == seen)
+    while (!has_work(p))
         pthread_cond_wait(&p->wake, &p->lock);
     atomic_fetch_sub(&p->n_asleep, 1);
     pthread_mutex_unlock(&p->lock);
@@ -97,19 +114,16 @@ static void *worker_main(void *arg)
     pthread_setname_np(pthread_self(), name);
     if (w->cpu >= 0)
         pin_to(w->cpu);
-    for (uint64_t seen = 0;; seen++) {
-        await_run(p, seen);
+    for (;;) {
+        await_work(p);
         if (atomic_load_explicit(&p->stop, memory_order_relaxed))
             return NULL;
         take_parts(p, w->id);
-        /* release: what the parts wrote is the caller's once busy is 0 */
-        atomic_fetch_sub_explicit(&p->busy, 1, memory_order_release);
     }
 }
 
-static void begin_run(struct pool *p)
+static void wake_sleepers(struct pool *p)
 {
-    atomic_fetch_add(&p->generation, 1);
     if (!atomic_load(&p->n_asleep))
         return;
     pthread_mutex_lock(&p->lock);
@@ -127,11 +141,12 @@ void pool_run(struct pool *p, uint32_t n_parts, pool_fn *fn, void *ctx)
     p->fn = fn;
     p->ctx = ctx;
     p->n_parts = n_parts;
-    atomic_store_explicit(&p->next, 0, memory_order_relaxed);
-    atomic_store_explicit(&p->busy, p->n_started, memory_order_relaxed);
-    begin_run(p);
+    atomic_store_explicit(&p->done, 0, memory_order_relaxed);
+    const uint64_t generation = (atomic_load_explicit(&p->ticket, memory_order_relaxed) >> 32) + 1;
+    atomic_store(&p->ticket, generation << 32 | n_parts);
+    wake_sleepers(p);
     take_parts(p, 0);
-    for (uint32_t spins = 0; atomic_load_explicit(&p->busy, memory_order_acquire);) {
+    for (uint32_t spins = 0; atomic_load_explicit(&p->done, memory_order_acquire) < n_parts;) {
         relax();
         /* more threads than cores: let the worker have this one */
         if (++spins % SPINS == 0)
@@ -180,8 +195,8 @@ void pool_free(struct pool *p)
 {
     if (!p)
         return;
-    atomic_store_explicit(&p->stop, true, memory_order_relaxed);
-    begin_run(p);
+    atomic_store(&p->stop, true);
+    wake_sleepers(p);
     for (uint32_t i = 0; i < p->n_started; i++)
         pthread_join(p->workers[i].thread, NULL);
     pthread_cond_destroy(&p->wake);
