@@ -1,7 +1,7 @@
 #include "cli/host.h"
 
-#include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
@@ -24,12 +24,13 @@ struct host {
 /* MemAvailable, in bytes; 0 when /proc does not say. */
 static uint64_t memory_available(void)
 {
+    static const char key[] = "MemAvailable:";
     char line[128];
     uint64_t kib = 0;
-    FILE *f = fopen("/proc/meminfo", "r");
-    while (f && fgets(line, sizeof line, f))
-        if (sscanf(line, "MemAvailable: %" SCNu64, &kib) == 1)
-            break;
+    FILE *f = fopen("/proc/meminfo", "re");
+    while (f && !kib && fgets(line, sizeof line, f))
+        if (!strncmp(line, key, sizeof key - 1))
+            kib = strtoull(line + sizeof key - 1, NULL, 10);
     if (f)
         fclose(f);
     return kib * KIB;

@@ -88,7 +88,7 @@ static void nearest_try(struct nearest *n, struct str name)
 {
     const unsigned d = distance(n->word, name);
     /* more than a third of the letters wrong is no slip of the fingers */
-    if (d < n->at && 3 * d <= MAX(n->word.n, name.n) + 1) {
+    if (d < n->at && (size_t)3 * d <= MAX(n->word.n, name.n) + 1) {
         n->at = d;
         n->best = name;
     }

@@ -164,7 +164,7 @@ static void a_stream_arrives_in_order(void **state)
         struct sse_event e;
         assert_int_equal(client_begin(w->client, "GET", "/count", no_body, NULL), RC_OK);
         while (!client_event(w->client, &e, &end, NULL) && !end)
-            assert_int_equal(atoi(e.data.p), n++);
+            assert_int_equal(strtol(e.data.p, NULL, 10), n++);
         assert_true(end);
         assert_int_equal(n, 1000);
     }

@@ -94,9 +94,9 @@ static bool parse_size(struct str s, int base, uint64_t *out)
         const char c = s.p[i];
         uint64_t digit;
         if (c >= '0' && c <= '9')
-            digit = (uint64_t)(c - '0');
+            digit = (unsigned char)(c - '0');
         else if (base == 16 && (c | 32) >= 'a' && (c | 32) <= 'f')
-            digit = (uint64_t)((c | 32) - 'a' + 10);
+            digit = (unsigned char)((c | 32) - 'a') + 10U;
         else
             return false;
         if (!mul_u64(v, (uint64_t)base, &v) || !add_u64(v, digit, &v))

@@ -38,11 +38,11 @@ static json_t *text_of(const struct buf *b)
     return json_stringn(buf_str(b), b->n);
 }
 
-static json_t *text_part(const json_t *text)
+static json_t *text_part(json_t *text)
 {
     json_t *part = json_object();
     if (!part || json_object_set_new(part, "type", json_string("text")) ||
-        json_object_set(part, "text", (json_t *)(uintptr_t)text)) {
+        json_object_set(part, "text", text)) {
         json_decref(part);
         return NULL;
     }
@@ -70,11 +70,11 @@ static bool push(json_t *list, const char *role, json_t *content)
 }
 
 /* A list of text blocks (or a string), where nothing else may stand. */
-static enum rc texts_only(const json_t *v, const char *where, json_t **out, struct err *err)
+static enum rc texts_only(json_t *v, const char *where, json_t **out, struct err *err)
 {
     *out = NULL;
     if (json_is_string(v)) {
-        *out = json_incref((json_t *)(uintptr_t)v);
+        *out = json_incref(v);
         return RC_OK;
     }
     if (!json_is_array(v))
@@ -84,7 +84,7 @@ static enum rc texts_only(const json_t *v, const char *where, json_t **out, stru
     for (size_t i = 0; i < json_array_size(v) && !bad; i++) {
         const json_t *block = json_array_get(v, i);
         const char *type = json_string_value(json_object_get(block, "type"));
-        const json_t *text = json_object_get(block, "text");
+        json_t *text = json_object_get(block, "text");
         if (!type || strcmp(type, "text") != 0 || !json_is_string(text)) {
             json_decref(parts);
             return err_set(err, RC_UNSUPPORTED, "%s[%zu] of type %.40s is not supported", where, i,
@@ -102,7 +102,7 @@ static enum rc add_tool_result(json_t *list, const json_t *block, const char *wh
                                struct err *err)
 {
     const char *id = json_string_value(json_object_get(block, "tool_use_id"));
-    const json_t *content = json_object_get(block, "content");
+    json_t *content = json_object_get(block, "content");
     char inner[96];
     json_t *text = NULL;
     if (!id)
@@ -141,7 +141,7 @@ static enum rc add_block(struct draft *d, json_t *list, const char *role, const 
                          const char *where, struct err *err)
 {
     const char *type = json_string_value(json_object_get(block, "type"));
-    const json_t *text = json_object_get(block, "text");
+    json_t *text = json_object_get(block, "text");
     const bool user = !strcmp(role, "user");
     if (!type)
         return err_set(err, RC_ARG, "%s has no type", where);

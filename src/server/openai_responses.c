@@ -64,12 +64,12 @@ static void append_text(struct turn_draft *d, const char *key, const char *text,
 }
 
 /* The text of content parts, for one role's kinds of them; *out is owned. */
-static enum rc content_text(const json_t *content, const char *where, json_t **out, struct err *err)
+static enum rc content_text(json_t *content, const char *where, json_t **out, struct err *err)
 {
     static const char *const kinds[] = {"input_text", "output_text", "text", "refusal"};
     *out = NULL;
     if (json_is_string(content)) {
-        *out = json_incref((json_t *)(uintptr_t)content);
+        *out = json_incref(content);
         return RC_OK;
     }
     if (!json_is_array(content))

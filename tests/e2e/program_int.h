@@ -1,6 +1,6 @@
 /* program_int.h - the real binary under test: run it, start it as a server, talk to it, stop it.
  *
- * HOLDFAST_BIN names it (ctest sets it).  Everything lives in a directory that scene_close removes.
+ * HOLDFAST_BIN names it (ctest sets it), else it is the build's.  Everything lives in a directory that scene_close removes.
  */
 #ifndef HOLDFAST_TESTS_E2E_PROGRAM_INT_H
 #define HOLDFAST_TESTS_E2E_PROGRAM_INT_H
@@ -59,8 +59,8 @@ static inline char *whole_file(const char *path)
 
 static inline void program_spawn(struct program *p, const char *const *argv)
 {
-    const char *bin = getenv("HOLDFAST_BIN");
-    assert_non_null(bin);
+    const char *named = getenv("HOLDFAST_BIN");
+    const char *bin = named ? named : HOUSE_BINARY_DIR "/holdfast";
     const char *args[64] = {bin};
     size_t n = 1;
     for (; *argv && n < COUNT_OF(args) - 1; argv++)
@@ -155,7 +155,7 @@ static inline void program_serve(struct program *p, const struct scene *s, const
         char *text = whole_file(p->log);
         const char *at = strstr(text, mark);
         if (at && strchr(at, '\n'))
-            p->port = (uint16_t)atoi(at + sizeof mark - 1);
+            p->port = (uint16_t)strtoul(at + sizeof mark - 1, NULL, 10);
         mem_free(text);
         poll(NULL, 0, 2);
     }
@@ -216,7 +216,8 @@ static inline json_t *at(json_t *v, const char *path)
     char copy[128], *save = NULL;
     snprintf(copy, sizeof copy, "%s", path);
     for (char *k = strtok_r(copy, ".", &save); k && v; k = strtok_r(NULL, ".", &save))
-        v = json_is_array(v) ? json_array_get(v, (size_t)atoi(k)) : json_object_get(v, k);
+        v = json_is_array(v) ? json_array_get(v, (size_t)strtoul(k, NULL, 10))
+                             : json_object_get(v, k);
     return v;
 }
 

@@ -176,7 +176,7 @@ static void metrics_count_what_happened(void **state)
         snprintf(line, sizeof line, "\n%s ", names[i]);
         const char *v = strstr(buf_str(&server.reply), line);
         assert_non_null(v);
-        assert_true(atof(v + strlen(line)) > 0);
+        assert_true(strtod(v + strlen(line), NULL) > 0);
     }
 }
 
@@ -300,11 +300,11 @@ static void several_choices_evaluate_their_prompt_once(void **state)
     buf_addc(&b, '}');
     assert_int_equal(ask(&server, "GET", "/metrics", NULL), 200);
     static const char name[] = "\nllamacpp:prompt_tokens_total ";
-    const double before = atof(strstr(buf_str(&server.reply), name) + sizeof name - 1);
+    const double before = strtod(strstr(buf_str(&server.reply), name) + sizeof name - 1, NULL);
     assert_int_equal(ask(&server, "POST", "/v1/completions", buf_str(&b)), 200);
     assert_int_equal(json_array_size(at(server.json, "choices")), 3);
     assert_int_equal(ask(&server, "GET", "/metrics", NULL), 200);
-    const double after = atof(strstr(buf_str(&server.reply), name) + sizeof name - 1);
+    const double after = strtod(strstr(buf_str(&server.reply), name) + sizeof name - 1, NULL);
     assert_true(after - before < 500 + 2 * 64);
     buf_release(&b);
 }
