@@ -23,3 +23,9 @@ set_source_files_properties(${dir}/kern_ref.c PROPERTIES COMPILE_OPTIONS "-O2")
 # Under a sanitizer the unrolled kernels take minutes to compile; fewer tokens at a time give the same
 # bits.
 target_compile_definitions(${TARGET} PRIVATE KERN_SMALL=$<CONFIG:Asan,Tsan,Fuzz>)
+
+# The other architecture's table, where a cross compiler and an emulator are at hand.
+if(NOT CMAKE_SYSTEM_PROCESSOR MATCHES "^(aarch64|arm64)$")
+  add_test(NAME kern/neon COMMAND ${PROJECT_SOURCE_DIR}/tests/neon/run.sh ${PROJECT_SOURCE_DIR} ${PROJECT_BINARY_DIR})
+  set_tests_properties(kern/neon PROPERTIES LABELS slow TIMEOUT 900 SKIP_RETURN_CODE 77)
+endif()
