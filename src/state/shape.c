@@ -4,16 +4,12 @@ static_assert(KV_PAGE % 32 == 0, "kernels walk a page in groups of 32 rows");
 
 uint64_t shape_row_bytes(const struct shape *s)
 {
-    switch (s->kv_type) {
-    case KV_F16:
-        return 2 * (uint64_t)s->head_dim;
-    case KV_F32:
+    if (s->kv_type == KV_F32)
         return 4 * (uint64_t)s->head_dim;
-    case KV_Q8_0:
-        assert(s->head_dim % 32 == 0);
-        return 34 * ((uint64_t)s->head_dim / 32); /* f16 scale and 32 int8 per block */
-    }
-    CHECK(!"kv_type");
+    if (s->kv_type == KV_F16)
+        return 2 * (uint64_t)s->head_dim;
+    assert(s->kv_type == KV_Q8_0 && s->head_dim % 32 == 0);
+    return 34 * ((uint64_t)s->head_dim / 32); /* f16 scale and 32 int8 per block */
 }
 
 uint64_t shape_token_bytes(const struct shape *s)
