@@ -56,7 +56,10 @@ void *mem_try_zalloc(size_t n)
 
 void *mem_try_array(size_t n, size_t size)
 {
-    return injected_failure() ? NULL : calloc(n ? n : 1, size ? size : 1);
+    size_t bytes;
+    if (__builtin_mul_overflow(n, size, &bytes))
+        return NULL;
+    return mem_try_zalloc(bytes);
 }
 
 void *mem_try_realloc(void *p, size_t n)
