@@ -28,12 +28,14 @@ enum fake_seed {
     FAKE_ERROR_EARLY,       /* STOP_ERROR at once */
     FAKE_PROGRESS,          /* two pieces of progress first */
     FAKE_STOP_WORD,         /* ends with the first stop word */
-    FAKE_FULL               /* ends because the context is full */
+    FAKE_FULL,              /* ends because the context is full */
+    FAKE_OTHER_SCRIPT = 9100
 };
 
 struct engine {
     const struct vocab *vocab;
     const char *script; /* what to say instead of the prompt; NULL: the prompt */
+    const char *other_script;
     atomic_uint n_submitted, n_cancelled, n_alive;
     /* what the last job asked for; the pointers are not to be followed */
     struct job_desc last;
@@ -68,8 +70,9 @@ enum rc engine_submit(struct engine *e, const struct job_desc *d, struct job **o
     for (uint32_t i = 0; i < d->n_prompt; i++)
         CHECK(tokens_add(&j->prompt, d->prompt[i]));
     detok_init(&j->detok, true);
-    if (e->script)
-        CHECK(!bpe_encode(e->vocab, str_of(e->script), &(struct bpe_opts){.parse_special = true},
+    const char *script = d->sampling.seed == FAKE_OTHER_SCRIPT ? e->other_script : e->script;
+    if (script)
+        CHECK(!bpe_encode(e->vocab, str_of(script), &(struct bpe_opts){.parse_special = true},
                           &j->saying, NULL));
     else
         for (uint32_t i = 0; i < d->n_prompt; i++)

@@ -159,7 +159,8 @@ static inline json_t *at(const struct world *w, const char *path)
     json_t *v = w->json;
     snprintf(copy, sizeof copy, "%s", path);
     for (char *k = strtok_r(copy, ".", &save); k && v; k = strtok_r(NULL, ".", &save))
-        v = json_is_array(v) ? json_array_get(v, (size_t)strtoul(k, NULL, 10)) : json_object_get(v, k);
+        v = json_is_array(v) ? json_array_get(v, (size_t)strtoul(k, NULL, 10))
+                             : json_object_get(v, k);
     return v;
 }
 
