@@ -1,5 +1,6 @@
 #include "cache/hazard.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "base/mem.h"
@@ -10,7 +11,8 @@ static const double prior_of_kind[CUT_N_KINDS] = {
     [CUT_PROMPT] = .06,  [CUT_SYSTEM] = .04,    [CUT_MESSAGE] = .004,
     [CUT_LADDER] = .004, [CUT_GRID] = .004,     [CUT_PINNED] = .08,
 };
-static const double prior_weight = 100, family_weight = 20; /* in exposure */
+static const double prior_weight = 100; /* in exposure, as are the bounds of a family's */
+static const double family_weight_min = 20, family_weight_max = 1000;
 
 uint32_t hazard_age(uint32_t age)
 {
@@ -154,7 +156,8 @@ static double rate_of_all(const struct hazard *z, uint32_t situation)
 
 static double rate_in(const struct hazard_cell *x, double all)
 {
-    return (x->hits + family_weight * all) / (x->exposure + family_weight);
+    const double w = fmin(fmax(1 / all, family_weight_min), family_weight_max);
+    return (x->hits + w * all) / (x->exposure + w);
 }
 
 double hazard_of(const struct hazard *z, uint64_t family, uint32_t situation)

@@ -5,9 +5,11 @@
  * per family, and shrunk towards one another:
  *
  *     g = (hits[s] + 100 prior[s]) / (exposure[s] + 100)            over all traffic
- *     h = (hits[f,s] + 20 g) / (exposure[f,s] + 20)                 in family f
+ *     h = (hits[f,s] + w g) / (exposure[f,s] + w)                   in family f, w = 1 / g within 20 .. 1000
  *
- * so that a family seen once has the habits of all, and one seen often its own.
+ * so that a family seen once has the habits of all, and one seen often its own.  w is the time in which all
+ * traffic would see one hit: with a fixed weight, one lucky hit of a conversation that returns every few
+ * hundred requests makes its family look a hundred times better than it is.
  */
 #ifndef HOLDFAST_CACHE_HAZARD_H
 #define HOLDFAST_CACHE_HAZARD_H

@@ -41,6 +41,7 @@ static void an_unknown_family_has_the_habits_of_all_and_a_known_one_its_own(void
     assert_true(near(hazard_of(&z, 77, s), all));
     hazard_book(&z, 77, s, 0, 180, 2);
     const double now = (30 + 100 * prior) / (280 + 100);
+    assert_true(1 / now < 20);
     assert_true(near(hazard_of(&z, 77, s), 20 * now / (180 + 20)));
     assert_true(near(hazard_of(&z, 78, s), now));
     /* through a cell it is the same, and stays so until the next request */
@@ -51,6 +52,22 @@ static void an_unknown_family_has_the_habits_of_all_and_a_known_one_its_own(void
     assert_true(hazard_rate(&z, cell, 3) == r);
     assert_true(hazard_rate(&z, cell, 4) > r);
     hazard_unref(&z, cell);
+    hazard_release(&z);
+}
+
+static void one_lucky_hit_among_rare_ones_proves_little(void **state)
+{
+    (void)state;
+    struct hazard z;
+    assert_true(hazard_init(&z));
+    const uint32_t s = hazard_situation(CUT_GEN_END, 0, true, 200);
+    hazard_book(&z, 0, s, 50, 100000, 1); /* once in 2000 requests */
+    const double all = hazard_of(&z, 0, s);
+    hazard_book(&z, 5, s, 1, 40, 2);
+    assert_true(hazard_of(&z, 5, s) < 4 * all);
+    for (int i = 0; i < 20; i++)
+        hazard_book(&z, 5, s, 1, 40, 3);
+    assert_true(hazard_of(&z, 5, s) > 20 * all);
     hazard_release(&z);
 }
 
@@ -77,7 +94,7 @@ static void families_that_never_come_back_do_not_fill_memory(void **state)
     struct rng g = {1};
     assert_true(hazard_init(&z));
     const uint32_t s = hazard_situation(CUT_PROMPT, 0, true, 1);
-    hazard_book(&z, 5, s, 1000, 1000, 1);
+    hazard_book(&z, 5, s, 1e6, 1e6, 1);
     const uint32_t held = hazard_ref(&z, 5, s, 1); /* a live entry stands here */
     for (uint32_t now = 2; now < 300000; now++)
         hazard_book(&z, rng_u64(&g) | 1, s, 0, 1, now);
@@ -85,7 +102,7 @@ static void families_that_never_come_back_do_not_fill_memory(void **state)
     assert_true(hazard_bytes(&z) < 16 * MIB);
     assert_true(hazard_rate(&z, held, 300000) > .9);
     /* the latest are still known */
-    hazard_book(&z, 9, s, 500, 500, 300000);
+    hazard_book(&z, 9, s, 1e6, 1e6, 300000);
     for (uint32_t now = 300001; now < 310000; now++)
         hazard_book(&z, rng_u64(&g) | 1, s, 0, 1, now);
     assert_true(hazard_of(&z, 9, s) > .9);
@@ -116,6 +133,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ages_fall_into_powers_of_four),
         cmocka_unit_test(an_unknown_family_has_the_habits_of_all_and_a_known_one_its_own),
+        cmocka_unit_test(one_lucky_hit_among_rare_ones_proves_little),
         cmocka_unit_test(more_hits_a_tip_and_youth_are_worth_more_before_anything_is_known),
         cmocka_unit_test(families_that_never_come_back_do_not_fill_memory),
         cmocka_unit_test(without_memory_a_family_counts_with_all),

@@ -300,7 +300,9 @@ static void hold_place(struct cache *c, const struct plan_req *r, const struct l
         signs_find(hold_of(c)->signs, r->prompt, r->n, l->start, end, signs, MAX_SIGNS);
     for (uint32_t i = 0; i < n_signs; i++)
         candidates_add(cs, above, r->n, signs[i].pos, CUT_SIGNATURE, signs[i].key);
-    candidates_add(cs, above, r->n, end, CUT_PROMPT, 0);
+    /* without a generation prompt the last token stays out: the same prompt sent again starts there and needs
+     * that one for its logits */
+    candidates_add(cs, above, r->n, MIN(end, r->n - 1), CUT_PROMPT, 0);
     candidates_add(cs, above, r->n, first, CUT_SYSTEM, 0);
     place_ladder(r, above, end, cs);
     if (c->o.step)
@@ -311,7 +313,7 @@ static void hold_place(struct cache *c, const struct plan_req *r, const struct l
 /* -- retention ------------------------------------------------------------------------------- */
 
 /* What is there has been paid for; chances are estimates.  Changing places at equal worth only costs copies. */
-static const double admit_margin = 1.4;
+static const double admit_margin = 1.5;
 
 static bool hold_admit(struct cache *c, const struct entry *e, uint32_t gap, double loss)
 {

@@ -17,6 +17,7 @@ static const struct {
     {"bench", cmd_bench, "time a model on this machine"},
     {"inspect", cmd_inspect, "print what a model file holds"},
     {"forensics", cmd_forensics, "find out from a log what was prefilled again, and why"},
+    {"replay", cmd_replay, "find out what each policy would reuse of a recorded workload"},
     {"experiment", cmd_experiment, "stage the controlled experiment on prefix reuse"},
     {"make-model", cmd_make_model, "write a model with random weights"},
     {"version", cmd_version, "print the version"},

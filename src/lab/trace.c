@@ -119,7 +119,7 @@ static enum rc read_request(struct reader *rd, const json_t *o, struct err *err)
     if (!rc)
         rc = jread_str(o, "s", &stream, err);
     if (rc)
-        return err_set(err, RC_FORMAT, "%s", err->msg);
+        return err->rc = RC_FORMAT; /* not RC_ARG: it is the file's fault */
     if (i != t->n)
         return err_set(err, RC_FORMAT, "i: is %" PRId64 ", but this is request %" PRIu32, i, t->n);
     uint64_t n = 0;
@@ -163,7 +163,7 @@ static enum rc read_header(struct reader *rd, const json_t *o, struct err *err)
     const char *name = "", *source = "";
     if (jread_i64(o, "holdfast_trace", 1, INT64_MAX, &version, err) ||
         jread_str(o, "name", &name, err) || jread_str(o, "source", &source, err))
-        return err_set(err, RC_FORMAT, "%s", err->msg);
+        return err->rc = RC_FORMAT; /* not RC_ARG: it is the file's fault */
     if (!version)
         return err_set(err, RC_FORMAT, "no holdfast_trace header; is this a trace?");
     if (version != 1)

@@ -1,0 +1,354 @@
+/* holdfast replay TRACE: what each policy would reuse of a workload, in how many bytes. */
+#include "cli/cmd.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/json.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/str.h"
+#include "cli/opts.h"
+#include "gguf/gguf.h"
+#include "lab/legacy.h"
+#include "lab/sim.h"
+#include "model/model.h"
+
+enum { MAX_LIST = 32 };
+
+struct replay {
+    const char *trace_path, *policies, *budgets, *model;
+    double rate; /* prefill, tokens a second */
+    uint32_t step, page_tokens;
+    bool json, no_hints, charge_tree;
+    uint64_t tree_bytes;
+    uint64_t snap_bytes, token_bytes;
+    struct logger lg;
+    struct trace *t;
+    uint32_t *oracle;
+    uint64_t oracle_tokens;
+};
+
+/* Splits s at commas into at most MAX_LIST words; parts point into the copy *own (mem_free). */
+static uint32_t split_list(const char *s, char **own, char *parts[MAX_LIST])
+{
+    uint32_t n = 0;
+    *own = mem_strdup(s);
+    char *save = NULL;
+    for (char *w = strtok_r(*own, ",", &save); w && n < MAX_LIST; w = strtok_r(NULL, ",", &save))
+        parts[n++] = w;
+    return n;
+}
+
+/* Bytes of a snapshot and of a token's KV: of a published shape, or of a file. */
+static enum rc model_sizes(struct replay *r, struct err *err)
+{
+    static const struct {
+        const char *name;
+        uint64_t snap_bytes, token_bytes;
+    } known[] = {
+        /* delta layers x (value heads x 128 x 128 + 3 x channels) f32; attention layers x K and V of 2 heads of
+         * 256 f16 */
+        {"35b", 30ull * (32 * 128 * 128 + 3 * 8192) * 4, 10ull * 2 * 2 * 256 * 2},
+        {"0.8b", 18ull * (16 * 128 * 128 + 3 * 6144) * 4, 6ull * 2 * 2 * 256 * 2},
+    };
+    for (size_t i = 0; i < COUNT_OF(known); i++)
+        if (!strcmp(r->model, known[i].name)) {
+            r->snap_bytes = known[i].snap_bytes;
+            r->token_bytes = known[i].token_bytes;
+            return RC_OK;
+        }
+    struct gguf *g;
+    struct model_info info;
+    enum rc rc = gguf_open(r->model, &g, err);
+    if (rc)
+        return err_wrap(err, rc, "--model: neither 35b nor 0.8b nor a model file");
+    rc = model_describe(g, KV_F16, &info, err);
+    if (!rc) {
+        r->snap_bytes = shape_snap_bytes(&info.shape);
+        r->token_bytes = shape_token_bytes(&info.shape);
+    }
+    gguf_close(g);
+    return rc;
+}
+
+/* -- rows ------------------------------------------------------------------------------------ */
+
+struct row {
+    const char *policy;
+    uint64_t ram_bytes;
+    bool legacy; /* counts slots, not a cache: no causes */
+    uint64_t reused, snaps, evictions;
+    struct sim_result sim;
+    double seconds;
+};
+
+static double share(const struct replay *r, uint64_t tokens)
+{
+    return r->oracle_tokens ? (double)tokens / (double)r->oracle_tokens : 0;
+}
+
+static void print_head(const struct replay *r)
+{
+    char snap[16];
+    str_from_bytes(r->snap_bytes, snap);
+    printf("%s: %" PRIu32 " requests, %" PRIu64 " prompt tokens, %.1f %% reusable\n", r->t->name,
+           r->t->n, r->t->prompt_tokens,
+           r->t->prompt_tokens ? 100.0 * (double)r->oracle_tokens / (double)r->t->prompt_tokens
+                               : 0);
+    printf("%s: %s a snapshot, %" PRIu64 " B of KV a token\n\n", r->model, snap, r->token_bytes);
+    printf("%-18s %9s %7s %12s %9s %9s %10s %9s %6s %6s %6s %6s\n", "", "", "of the", "tokens",
+           "seconds", "snapshots", "", "", "lost", "lost", "lost", "lost");
+    printf("%-18s %9s %7s %12s %9s %9s %10s %9s %6s %6s %6s %6s\n", "policy", "budget", "oracle",
+           "reused", "saved", "/request", "written", "evicted", "placed", "gone", "refused",
+           "other");
+}
+
+static void print_row(const struct replay *r, const struct row *x)
+{
+    char budget[16], written[16], saved[32] = "-", lost[4][16];
+    str_from_bytes(x->ram_bytes, budget);
+    str_from_bytes(x->snaps * r->snap_bytes, written);
+    if (r->rate > 0)
+        snprintf(saved, sizeof saved, "%.0f", (double)x->reused / r->rate);
+    const struct cache_stats *s = &x->sim.cache;
+    const uint64_t causes[4] = {s->lost_placement, s->lost_evicted, s->lost_rejected,
+                                s->lost_minimum + s->lost_last};
+    for (int i = 0; i < 4; i++)
+        if (x->legacy)
+            snprintf(lost[i], sizeof lost[i], "-");
+        else
+            snprintf(lost[i], sizeof lost[i], "%.1f%%", 100 * share(r, causes[i]));
+    printf("%-18s %9s %6.1f%% %12" PRIu64 " %9s %9.2f %10s %9" PRIu64 " %6s %6s %6s %6s\n",
+           x->policy, x->legacy && !x->ram_bytes ? "-" : budget, 100 * share(r, x->reused),
+           x->reused, saved, (double)x->snaps / r->t->n, written, x->evictions, lost[0], lost[1],
+           lost[2], lost[3]);
+    fflush(stdout);
+}
+
+static void write_row(const struct replay *r, const struct row *x, struct jwrite *w)
+{
+    const struct cache_stats *s = &x->sim.cache;
+    jwrite_obj(w, NULL);
+    jwrite_str(w, "policy", x->policy);
+    jwrite_u64(w, "budget_bytes", x->ram_bytes);
+    jwrite_fixed(w, "fraction", share(r, x->reused), 5);
+    jwrite_u64(w, "reused_tokens", x->reused);
+    if (r->rate > 0)
+        jwrite_fixed(w, "seconds_saved", (double)x->reused / r->rate, 1);
+    jwrite_u64(w, "snapshots", x->snaps);
+    jwrite_u64(w, "snapshot_bytes_written", x->snaps * r->snap_bytes);
+    jwrite_u64(w, "evictions", x->evictions);
+    if (!x->legacy) {
+        jwrite_u64(w, "hits", x->sim.hits);
+        jwrite_u64(w, "offers", s->offers);
+        jwrite_u64(w, "rejected", s->rejected);
+        jwrite_obj(w, "lost_tokens");
+        jwrite_u64(w, "placement", s->lost_placement);
+        jwrite_u64(w, "evicted", s->lost_evicted);
+        jwrite_u64(w, "rejected", s->lost_rejected);
+        jwrite_u64(w, "minimum", s->lost_minimum);
+        jwrite_u64(w, "last", s->lost_last);
+        jwrite_end_obj(w);
+        jwrite_u64(w, "bytes_at_end", s->bytes);
+        jwrite_u64(w, "tree_bytes", s->tree_bytes);
+        jwrite_fixed(w, "decide_ms_mean", x->sim.decide_ms_mean, 4);
+        jwrite_fixed(w, "decide_ms_max", x->sim.decide_ms_max, 3);
+    }
+    jwrite_fixed(w, "seconds", x->seconds, 3);
+    jwrite_end_obj(w);
+}
+
+/* -- runs ------------------------------------------------------------------------------------ */
+
+static void show_progress(void *ctx, uint32_t done, uint32_t total)
+{
+    progress_at(ctx, done, total);
+}
+
+static enum rc run_legacy(const struct replay *r, const struct legacy_opts *o, struct row *x,
+                          struct err *err)
+{
+    struct legacy_result res;
+    const enum rc rc = legacy_run(r->t, o, NULL, &res, err);
+    x->legacy = true;
+    x->reused = res.reused_tokens;
+    x->snaps = res.made;
+    x->evictions = res.erased + res.evicted + res.thinned;
+    x->seconds = res.seconds;
+    x->ram_bytes = 0;
+    return rc;
+}
+
+static enum rc run_hold(const struct replay *r, struct row *x, struct err *err)
+{
+    struct progress bar;
+    char what[64];
+    snprintf(what, sizeof what, "%s at %" PRIu64 " MiB", x->policy, x->ram_bytes / MIB);
+    progress_begin(&bar, &r->lg, what);
+    const struct sim_opts o = {
+        .policy = x->policy,
+        .ram_bytes = x->ram_bytes,
+        .snap_bytes = r->snap_bytes,
+        .token_bytes = r->token_bytes,
+        .page_tokens = r->page_tokens,
+        .step = r->step,
+        .tree_bytes = r->tree_bytes,
+        .charge_tree = r->charge_tree,
+        .no_hints = r->no_hints,
+        .progress = show_progress,
+        .progress_ctx = &bar,
+    };
+    const enum rc rc = sim_run(r->t, &o, r->oracle, NULL, &x->sim, err);
+    progress_end(&bar);
+    x->reused = x->sim.saved_tokens;
+    x->snaps = x->sim.cache.commits;
+    x->evictions = x->sim.cache.evictions;
+    x->seconds = x->sim.seconds;
+    return rc;
+}
+
+static void emit(const struct replay *r, const struct row *x, struct jwrite *w)
+{
+    if (r->json)
+        write_row(r, x, w);
+    else
+        print_row(r, x);
+}
+
+static enum rc run_policy(struct replay *r, const char *policy, char **budgets, uint32_t n_budgets,
+                          struct jwrite *w, struct err *err)
+{
+    struct row x = {.policy = policy};
+    struct legacy_opts legacy;
+    if (legacy_by_name(policy, &legacy)) { /* its memory is its slots', whatever the budget */
+        legacy.snap_bytes = r->snap_bytes;
+        legacy.token_bytes = r->token_bytes;
+        const enum rc rc = run_legacy(r, &legacy, &x, err);
+        if (!rc)
+            emit(r, &x, w);
+        return rc;
+    }
+    for (uint32_t i = 0; i < n_budgets; i++) {
+        if (!str_to_bytes(budgets[i], &x.ram_bytes))
+            return err_set(err, RC_ARG, "--budget: '%s' is no number of bytes", budgets[i]);
+        const enum rc rc = run_hold(r, &x, err);
+        if (rc)
+            return rc;
+        emit(r, &x, w);
+        if (!strcmp(policy, "none")) /* whatever the budget */
+            break;
+    }
+    return RC_OK;
+}
+
+static enum rc run_all(struct replay *r, struct err *err)
+{
+    char *own_p, *own_b, *policies[MAX_LIST], *budgets[MAX_LIST];
+    const uint32_t n_policies = split_list(r->policies, &own_p, policies);
+    const uint32_t n_budgets = split_list(r->budgets, &own_b, budgets);
+    struct buf b = BUF_INIT;
+    struct jwrite w;
+    jwrite_init(&w, &b);
+    enum rc rc = RC_OK;
+    if (r->json) {
+        jwrite_obj(&w, NULL);
+        jwrite_str(&w, "trace", r->t->name);
+        jwrite_u64(&w, "requests", r->t->n);
+        jwrite_u64(&w, "prompt_tokens", r->t->prompt_tokens);
+        jwrite_u64(&w, "oracle_tokens", r->oracle_tokens);
+        jwrite_u64(&w, "snapshot_bytes", r->snap_bytes);
+        jwrite_u64(&w, "token_bytes", r->token_bytes);
+        jwrite_arr(&w, "runs");
+    } else {
+        print_head(r);
+    }
+    for (uint32_t i = 0; i < n_policies && !rc; i++)
+        rc = run_policy(r, policies[i], budgets, n_budgets, &w, err);
+    if (r->json && !rc) {
+        jwrite_end_arr(&w);
+        jwrite_end_obj(&w);
+        if (b.failed)
+            rc = err_set(err, RC_NOMEM, "no memory for the result");
+        else
+            puts(buf_str(&b));
+    }
+    buf_release(&b);
+    mem_free(own_p);
+    mem_free(own_b);
+    return rc;
+}
+
+int cmd_replay(int argc, char **argv)
+{
+    struct replay r = {.policies = "hold",
+                       .budgets = "1G,4G,16G",
+                       .model = "35b",
+                       .lg = {.level = LOG_INFO, .out = stderr}};
+    const struct opt table[] = {
+        {"--policy", OPT_STR, &r.policies, .arg = "P,...",
+         .help = "policies to compare, see below (hold)"},
+        {"--budget", OPT_STR, &r.budgets, .arg = "BYTES,...",
+         .help = "memory of the cache (1G,4G,16G)"},
+        {"--model", OPT_STR, &r.model, .arg = "35b|0.8b|FILE",
+         .help = "whose snapshots and KV are counted (35b)"},
+        {"--rate", OPT_F64, &r.rate, .arg = "TOK/S", .min = 0, .max = 1e9,
+         .help = "prefill, for the seconds saved"},
+        {"--step", OPT_U32, &r.step, .arg = "N", .help = "grid of snapshots every N tokens (none)"},
+        {"--page", OPT_U32, &r.page_tokens, .arg = "N", .max = 65536,
+         .help = "count KV in pages of N tokens, as the engine does with 64 (1)"},
+        {"--tree", OPT_BYTES, &r.tree_bytes, .arg = "BYTES",
+         .help = "cap of the token tree (256M)"},
+        {"--charge-tree", OPT_FLAG, &r.charge_tree,
+         .help = "count the tree against the budget, as the engine does"},
+        {"--no-hints", OPT_FLAG, &r.no_hints, .help = "do not tell where messages begin"},
+        {"--json", OPT_FLAG, &r.json, .help = "as JSON, with more numbers"},
+    };
+    char epilog[1024];
+    int n = snprintf(epilog, sizeof epilog,
+                     "policies: hold   the server's own\n"
+                     "          lru    branch points, ends and a grid of 8192 (--step); least "
+                     "recently used goes first\n"
+                     "          none   every prompt is evaluated whole\n"
+                     "and of the slot caches, whose memory is their slots':");
+    for (size_t i = 0; legacy_name_at(i) && n < (int)sizeof epilog; i++)
+        n += snprintf(epilog + n, sizeof epilog - (size_t)n, " %s", legacy_name_at(i));
+    const struct opts o = {
+        .command = "replay",
+        .operands_help = "TRACE",
+        .intro = "Serve a recorded workload from a cache that only counts bytes, once per policy "
+                 "and budget.\n"
+                 "The oracle remembers everything and has a snapshot at every token.",
+        .table = table,
+        .n = COUNT_OF(table),
+        .operands = &r.trace_path,
+        .min_operands = 1,
+        .max_operands = 1,
+        .epilog = epilog,
+    };
+    switch (opts_parse(&o, argc, argv, stderr)) {
+    case OPTS_HELP:
+        return 0;
+    case OPTS_ERROR:
+        return 2;
+    case OPTS_OK:
+        break;
+    }
+    struct err err = {0};
+    enum rc rc = model_sizes(&r, &err);
+    if (!rc)
+        rc = trace_open(r.trace_path, &r.t, &err);
+    if (!rc)
+        rc = sim_oracle(r.t, &r.oracle, &err);
+    for (uint32_t i = 0; !rc && i < r.t->n; i++)
+        r.oracle_tokens += r.oracle[i];
+    if (!rc)
+        rc = run_all(&r, &err);
+    if (rc)
+        fprintf(stderr, "holdfast replay: %s\n", err.msg);
+    mem_free(r.oracle);
+    trace_close(r.t);
+    return rc == RC_ARG ? 2 : rc ? 1 : 0;
+}
