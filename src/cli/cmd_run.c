@@ -95,14 +95,15 @@ static enum rc generate(struct completion *c, const struct run_opts *o, uint32_t
         if (vocab_is_eog(c->vocab, next) && !o->ignore_eos)
             break;
         detok_add(&detok, c->vocab, next, &text);
-        fputs(buf_str(&text), stdout);
-        fflush(stdout);
+        if (fputs(buf_str(&text), stdout) < 0 || fflush(stdout))
+            rc = err_sys(err, "cannot write the text");
         buf_clear(&text);
-        if (++*n < o->n_predict)
+        if (++*n < o->n_predict && !rc)
             rc = forward(c, &next, 1, true, err);
     }
     detok_finish(&detok, &text);
-    puts(buf_str(&text));
+    if ((puts(buf_str(&text)) < 0 || fflush(stdout)) && !rc)
+        rc = err_sys(err, "cannot write the text");
     buf_release(&text);
     return rc;
 }
