@@ -44,9 +44,9 @@ enum rc moe_new(const struct kern *k, struct pool *pool, const struct moe_shape 
     m->row = mem_try_array(pairs, sizeof(uint32_t));
     m->pair = mem_try_array(pairs, sizeof(uint32_t));
     m->self = mem_try_array(pairs, sizeof(uint32_t));
-    m->gate = mem_try_array(pairs * s->n_ff, 2 * f);
-    m->up = mem_try_array(pairs * s->n_ff, f);
-    m->down = mem_try_array(pairs * s->n_embd, f);
+    m->gate = mem_try_huge(pairs * s->n_ff * 2 * f);
+    m->up = mem_try_huge(pairs * s->n_ff * f);
+    m->down = mem_try_huge(pairs * s->n_embd * f);
     m->gate_s = mem_try_array(rows * s->n_ff_shared, f);
     m->up_s = mem_try_array(rows * s->n_ff_shared, f);
     m->down_s = mem_try_array(rows * s->n_embd, f);
