@@ -48,7 +48,7 @@ struct engine {
 struct job {
     struct engine *e;
     struct job_desc d;
-    struct tokens prompt, saying;
+    struct tokens saying;
     char stop[64];
     struct detok detok;
     uint32_t n_said, n_progress;
@@ -64,19 +64,23 @@ enum rc engine_submit(struct engine *e, const struct job_desc *d, struct job **o
     if (d->n_prompt > FAKE_CTX)
         return err_set(err, RC_LIMIT, "prompt has %u tokens, the context %u", d->n_prompt,
                        (unsigned)FAKE_CTX);
+    const char *script = d->sampling.seed == FAKE_OTHER_SCRIPT ? e->other_script : e->script;
+    struct tokens saying = {0};
+    bool ok = true;
+    if (script)
+        ok = !bpe_encode(e->vocab, str_of(script), &(struct bpe_opts){.parse_special = true},
+                         &saying, NULL);
+    for (uint32_t i = 0; !script && i < d->n_prompt && ok; i++)
+        ok = tokens_add(&saying, d->prompt[i]);
+    if (!ok) {
+        tokens_release(&saying);
+        return err_set(err, RC_NOMEM, "no memory for what to say");
+    }
     struct job *j = mem_zalloc(sizeof *j);
     j->e = e;
     j->d = *d;
-    for (uint32_t i = 0; i < d->n_prompt; i++)
-        CHECK(tokens_add(&j->prompt, d->prompt[i]));
+    j->saying = saying;
     detok_init(&j->detok, true);
-    const char *script = d->sampling.seed == FAKE_OTHER_SCRIPT ? e->other_script : e->script;
-    if (script)
-        CHECK(!bpe_encode(e->vocab, str_of(script), &(struct bpe_opts){.parse_special = true},
-                          &j->saying, NULL));
-    else
-        for (uint32_t i = 0; i < d->n_prompt; i++)
-            CHECK(tokens_add(&j->saying, d->prompt[i]));
     e->last_hints = d->n_hints ? d->hints[d->n_hints - 1].role : 0;
     if (d->n_stop)
         snprintf(j->stop, sizeof j->stop, "%s", d->stop[0]);
@@ -102,7 +106,8 @@ static struct piece *fake_last(struct job *j, struct piece *p, enum stop_kind st
     return p;
 }
 
-static void fake_token(struct job *j, struct piece *p)
+/* False when memory is out. */
+static bool fake_token(struct job *j, struct piece *p)
 {
     const token t = j->saying.v[j->n_said++];
     detok_add(&j->detok, j->e->vocab, t, &p->text);
@@ -112,11 +117,12 @@ static void fake_token(struct job *j, struct piece *p)
     if (j->d.n_probs) {
         p->n_probs = j->d.n_probs;
         p->probs = mem_try_array(1 + (size_t)p->n_probs, sizeof *p->probs);
-        for (uint32_t i = 0; i <= p->n_probs; i++)
+        for (uint32_t i = 0; p->probs && i <= p->n_probs; i++)
             p->probs[i] =
                 (struct prob){(token)(((uint32_t)t + (i ? i - 1 : 0)) % vocab_size(j->e->vocab)),
                               i > 1 ? -INFINITY : -0.5F};
     }
+    return !p->text.failed && (p->probs || !j->d.n_probs);
 }
 
 struct piece *job_next(struct job *j, uint64_t timeout_ns)
@@ -148,10 +154,8 @@ struct piece *job_next(struct job *j, uint64_t timeout_ns)
         j->n_progress++;
         return p;
     }
-    if (!over) {
-        fake_token(j, p);
-        return p;
-    }
+    if (!over)
+        return fake_token(j, p) ? p : fake_last(j, p, STOP_ERROR);
     return fake_last(j, p,
                      seed == FAKE_STOP_WORD               ? STOP_WORD
                      : seed == FAKE_FULL                  ? STOP_CONTEXT
@@ -181,7 +185,6 @@ void job_free(struct job *j)
         return;
     job_cancel(j);
     atomic_fetch_sub(&j->e->n_alive, 1);
-    tokens_release(&j->prompt);
     tokens_release(&j->saying);
     mem_free(j);
 }
