@@ -282,11 +282,12 @@ static struct kern_mul mul_of(const struct mat *w, uint32_t index, const struct 
 
 /* ---- products ---- */
 
-/* Rows of a part: some microseconds of streaming for one token, some tens of arithmetic for many. */
+/* Rows of a part: some microseconds of streaming for few tokens, some tens of arithmetic for many. */
 static uint64_t part_rows(uint64_t cols, uint32_t n)
 {
-    const uint64_t work = n == 1 ? 128 << 10 : 2 << 20;
-    return round_up(MAX(work / (cols * MIN(n, TOKENS_A_PART)), 1), PANEL_ROWS);
+    const uint64_t few = 16; /* up to here memory sets the time */
+    const uint64_t rows = (128 << 10) * few / (cols * MAX(few, MIN(n, TOKENS_A_PART)));
+    return round_up(MAX(rows, 1), PANEL_ROWS);
 }
 
 struct product {
