@@ -14,6 +14,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "net/response.h"
+#include "net/host.h"
 #include "net/url.h"
 
 enum { MAX_HEADERS = 8 };
@@ -83,15 +84,11 @@ static enum rc connect_one(const struct addrinfo *a, uint32_t ms, int *out, stru
 enum rc client_connect(const char *host, uint16_t port, uint32_t timeout_ms, int *fd,
                        struct err *err)
 {
-    const struct addrinfo hints = {
-        .ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICSERV};
-    struct addrinfo *list = NULL;
-    char service[8];
-    snprintf(service, sizeof service, "%u", port);
-    const int e = getaddrinfo(host, service, &hints, &list);
-    if (e)
-        return err_set(err, RC_ARG, "host %s: %s", host, gai_strerror(e));
-    enum rc rc = err_set(err, RC_ARG, "host %s has no address", host);
+    struct addrinfo *list;
+    enum rc rc = host_resolve(host, port, 0, &list, err);
+    if (rc)
+        return rc;
+    rc = err_set(err, RC_ARG, "host %s has no address", host);
     for (const struct addrinfo *a = list; a && rc; a = a->ai_next)
         rc = connect_one(a, timeout_ms, fd, err);
     freeaddrinfo(list);

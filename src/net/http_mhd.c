@@ -31,6 +31,7 @@
 #include "base/buf.h"
 #include "base/clock.h"
 #include "base/mem.h"
+#include "net/host.h"
 
 enum {
     MAX_HEADERS = 16,       /* set by a handler */
@@ -401,17 +402,12 @@ static enum rc listen_on(const struct addrinfo *a, const char *host, uint16_t po
 /* The first address of host that can be had, IPv4 before IPv6. */
 static enum rc listen_any(const char *host, uint16_t port, int *fd, struct err *err)
 {
-    const struct addrinfo hints = {.ai_family = AF_UNSPEC,
-                                   .ai_socktype = SOCK_STREAM,
-                                   .ai_flags = AI_PASSIVE | AI_NUMERICSERV};
-    struct addrinfo *list = NULL;
-    char service[8];
-    snprintf(service, sizeof service, "%u", port);
-    const int e = getaddrinfo(host, service, &hints, &list);
-    if (e)
-        return err_set(err, RC_ARG, "host %s: %s", host, gai_strerror(e));
+    struct addrinfo *list;
+    enum rc rc = host_resolve(host, port, AI_PASSIVE, &list, err);
+    if (rc)
+        return rc;
     static const int order[] = {AF_INET, AF_INET6};
-    enum rc rc = err_set(err, RC_ARG, "host %s has no address", host);
+    rc = err_set(err, RC_ARG, "host %s has no address", host);
     *fd = -1;
     for (size_t i = 0; i < COUNT_OF(order) && *fd < 0; i++)
         for (const struct addrinfo *a = list; a && *fd < 0; a = a->ai_next)
