@@ -55,8 +55,8 @@ enum rc cache_new(const struct cache_opts *o, struct cache **out, struct err *er
                        o->page_tokens, o->token_bytes);
     }
     c->tree_cap = o->tree_bytes ? o->tree_bytes : 256 * MIB;
-    if (o->charge_tree)
-        c->tree_cap = MIN(c->tree_cap, o->ram_bytes / 16);
+    if (o->charge_tree) /* more of it knows more, but takes the place of state */
+        c->tree_cap = MIN(c->tree_cap, MAX(o->ram_bytes / 64, MIN(o->ram_bytes / 16, 4 * MIB)));
     struct radix_hooks hooks = entry_hooks;
     hooks.ctx = c;
     enum rc rc = RC_OK;

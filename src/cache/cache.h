@@ -53,7 +53,7 @@ struct cache_opts {
     uint32_t step;        /* grid of CUT_GRID; 0 = none */
     uint64_t tree_bytes;  /* cap of the token tree and ghosts; 0 = 256 MiB */
     bool charge_tree;     /* the tree's bytes count against ram_bytes (the tree then takes at most a
-                              * sixteenth of it) */
+                              * 64th of it, or 4 MiB) */
     struct cache_ops ops;
 };
 
