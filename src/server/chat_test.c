@@ -296,6 +296,20 @@ static void wrong_conversations_name_the_place(void **state)
                      200);
 }
 
+static void tools_that_the_template_does_not_show_are_refused(void **state)
+{
+    struct world *w = *state;
+    const struct server_opts o = {0};
+    stop(w);
+    use_template(w, "chatml");
+    start(w, &o, true);
+    expect_error(w, "/v1/chat/completions", chat(weather_tools), 400, "invalid_request_error",
+                 "tools", "does not show them");
+    assert_int_equal(ask(w, "POST", "/v1/chat/completions", chat("\"tools\":[]")), 200);
+    stop(w);
+    use_template(w, "qwen35_xml");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -310,6 +324,7 @@ int main(void)
         T(an_error_after_the_first_byte_ends_the_stream),
         T(the_prompt_can_be_seen),
         T(wrong_conversations_name_the_place),
+        T(tools_that_the_template_does_not_show_are_refused),
     };
     return cmocka_run_group_tests(tests, group_set_up, group_tear_down);
 }

@@ -189,6 +189,15 @@ static void make_gguf(struct buf *b)
 
 /* ---- the target ---- */
 
+static const char chat_template[] =
+    "{%- if tools %}<|im_start|>system\n{{ tools | tojson }}<|im_end|>\n{% endif %}"
+    "{%- for m in messages %}<|im_start|>{{ m.role }}\n"
+    "{%- if m.reasoning_content %}<think>{{ m.reasoning_content }}</think>{% endif %}"
+    "{{ m.content }}{%- for c in m.tool_calls or [] %}<tool_call>{{ c.function | tojson "
+    "}}</tool_call>"
+    "{% endfor %}<|im_end|>\n{% endfor %}"
+    "{%- if add_generation_prompt %}<|im_start|>assistant\n<think>\n{% endif %}";
+
 struct fixture { /* zero-initialise, then set_up */
     struct buf image;
     struct gguf *gguf;
@@ -205,7 +214,7 @@ static inline void set_up(struct fixture *f)
     make_gguf(&f->image);
     CHECK(!gguf_open_mem(f->image.p, f->image.n, &f->gguf, &err));
     CHECK(!vocab_open(f->gguf, &f->vocab, &err));
-    CHECK(!chat_template_new(str_of(chat_template_chatml), f->vocab, &f->chat, &err));
+    CHECK(!chat_template_new(str_of(chat_template), f->vocab, &f->chat, &err));
     f->engine.vocab = f->vocab;
     f->engine.script = "hm</think>\n\na<tool_call>\n{\"name\":\"f\",\"arguments\":{\"x\":1}}\n"
                        "</tool_call>";

@@ -151,6 +151,11 @@ static void answer(struct call *c)
         reply_refuse(c, 503, "unavailable_error", "Loading model");
         return;
     }
+    if (atomic_load_explicit(&c->s->end_ns, memory_order_relaxed) != UINT64_MAX) {
+        http_set_header(c->r, "Connection", "close");
+        reply_refuse(c, 503, "unavailable_error", "the server is stopping");
+        return;
+    }
     if (http_too_large(c->r)) {
         reply_refuse(c, 413, "invalid_request_error", "the body is larger than the server takes");
         return;

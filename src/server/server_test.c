@@ -651,6 +651,7 @@ static void a_stopping_server_cancels_what_does_not_end(void **state)
 {
     struct world *w = *state;
     char text[1024] = "";
+    assert_int_equal(ask(w, "GET", "/health", NULL), 200); /* a connection that stays */
     const int fd = send_only(w, "{\"prompt\":\"a\",\"seed\":9002}");
     EVENTUALLY(atomic_load(&w->engine.n_alive) == 1);
     const uint64_t begun = clock_mono_ns();

@@ -54,6 +54,9 @@ enum rc talk_prepare(struct talk *t, struct err *err)
                                   .add_generation_prompt = true,
                                   .continue_last = t->continue_last,
                                   .now = call_time()};
+    if (json_array_size(t->tools) && !chat_template_caps(t->c->m->chat)->tools)
+        return err_set(err, RC_UNSUPPORTED,
+                       "tools is not supported: the model's chat template does not show them");
     enum rc rc = chat_render(t->c->m->chat, &in, &t->prompt, err);
     if (!rc)
         rc = chat_tokenize(t->c->m->vocab, &t->prompt, true, &t->tokens, err);
