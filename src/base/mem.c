@@ -78,10 +78,11 @@ void *mem_try_aligned(size_t align, size_t n)
 
 void *mem_try_huge(size_t n)
 {
-    enum { HUGE_PAGE = 2 << 20 };
-    if (n < 4 * HUGE_PAGE)
+    enum { PAGE = 4096, HUGE_PAGE = 2 << 20 };
+    if (n < HUGE_PAGE / 2)
         return mem_try_aligned(64, n);
-    void *p = mem_try_aligned(HUGE_PAGE, n);
+    /* The smaller ones need not begin at a huge page: neighbours of equal advice become one mapping. */
+    void *p = mem_try_aligned(n < 4 * (size_t)HUGE_PAGE ? PAGE : HUGE_PAGE, n);
     if (p) /* a hint: without it all is slower, not wrong */
         (void)madvise(p, n, MADV_HUGEPAGE);
     return p;

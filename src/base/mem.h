@@ -19,7 +19,7 @@ NODISCARD void *mem_try_array(size_t n, size_t size);
 NODISCARD void *mem_try_realloc(void *p, size_t n);
 /* For SIMD and big pages: align is a power of two; not zeroed. */
 NODISCARD void *mem_try_aligned(size_t align, size_t n);
-/* For large arrays: 64-byte aligned, not zeroed; from 8 MiB on the system is asked for huge pages. */
+/* For large arrays: 64-byte aligned, not zeroed; from 1 MiB on the system is asked for huge pages. */
 NODISCARD void *mem_try_huge(size_t n);
 NODISCARD char *mem_strdup(const char *s); /* aborts like mem_alloc */
 void mem_free(void *p);

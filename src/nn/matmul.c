@@ -7,14 +7,12 @@
 #include "nn/matmul.h"
 
 #include <string.h>
-#include <sys/mman.h>
 
 #include "base/mem.h"
 #include "kern/kern.h"
 #include "kern/quant.h"
 
 enum {
-    HUGE_PAGE = 2 << 20,
     PANEL_ROWS = 32, /* the rows a kernel takes at a time; divides every cut */
     MAX_JOBS = 32,
     MAX_MATS = 4096, /* experts in one tensor */
@@ -76,15 +74,12 @@ static enum rc pack_all(struct mat *m, struct pool *pool, const struct mat_src *
                         struct err *err)
 {
     uint64_t bytes;
-    if (!mul_u64(m->tiles * m->n_mats, m->tile_bytes, &bytes) || bytes > SIZE_MAX - HUGE_PAGE)
+    if (!mul_u64(m->tiles * m->n_mats, m->tile_bytes, &bytes) || bytes > SIZE_MAX / 2)
         return err_set(err, RC_LIMIT, "%s: its packed size does not fit", src->name);
-    const bool large = bytes >= 4 * HUGE_PAGE;
-    m->packed = mem_try_aligned(large ? HUGE_PAGE : 64, round_up(bytes, 64));
+    m->packed = mem_try_huge(round_up(bytes, 64)); /* decoding streams all of it for every token */
     if (!m->packed)
         return err_set(err, RC_NOMEM, "%s: no memory for %" PRIu64 " bytes of packed weights",
                        src->name, bytes);
-    if (large) /* a hint; decoding streams all of it for every token */
-        (void)madvise(m->packed, bytes, MADV_HUGEPAGE);
     m->packed_bytes = bytes;
     struct packing p = {m, src->data};
     pool_run(pool, (uint32_t)ceil_div(m->tiles * m->n_mats, PACK_TILES), pack_part, &p);
@@ -178,8 +173,8 @@ enum rc act_new(const struct kern *k, uint32_t max_rows, uint64_t max_cols, stru
     uint64_t n32, n256;
     if (mul_u64(max_rows, ceil_div(max_cols, CHUNK_COLS) * sizeof *a->q32, &n32) &&
         mul_u64(max_rows, ceil_div(max_cols, CHUNK_COLS) * sizeof *a->q256, &n256)) {
-        a->q32 = mem_try_aligned(64, round_up(n32, 64));
-        a->q256 = mem_try_aligned(64, round_up(n256, 64));
+        a->q32 = mem_try_huge(round_up(n32, 64));
+        a->q256 = mem_try_huge(round_up(n256, 64));
     }
     if (!a->q32 || !a->q256) {
         act_free(a);
