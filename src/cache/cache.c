@@ -43,10 +43,15 @@ enum rc cache_new(const struct cache_opts *o, struct cache **out, struct err *er
     const struct policy *policy = policy_by_name(o->policy, err);
     if (!policy)
         return RC_ARG;
+    if (o->disk_bytes && (!o->ops.spill || !o->ops.drop_ram || !o->ops.drop_disk))
+        return err_set(err, RC_ARG, "cache: a disk tier without spill, drop_ram and drop_disk");
     struct cache *c = mem_zalloc(sizeof *c);
     c->o = *o;
     c->policy = policy;
     c->gen_tokens = 256;
+    c->ram = o->disk_bytes ? LAYER_RAM : LAYER_ANY;
+    cost_init(&c->cost, o->rates);
+    c->measured = c->cost;
     c->o.page_tokens = MAX(o->page_tokens, 1);
     if (!mul_u64(o->token_bytes, c->o.page_tokens, &c->page_bytes)) {
         mem_free(c);
@@ -76,9 +81,9 @@ void cache_free(struct cache *c)
 {
     if (!c)
         return;
-    for (uint32_t i = 0; i < c->ranks.n; i++)
-        if (entry_at(c, c->ranks.list[i].id)->state == ENTRY_LIVE && c->o.ops.drop)
-            c->o.ops.drop(c->o.ops.ctx, c->ranks.list[i].id);
+    for (snap_id id = 1; id < c->entries_used; id++)
+        if (entry_at(c, id)->state == ENTRY_LIVE && c->o.ops.drop)
+            c->o.ops.drop(c->o.ops.ctx, id);
     for (uint32_t i = 0; i < c->n_active; i++)
         mem_free(c->active[i].prompt);
     mem_free(c->active);
@@ -94,15 +99,19 @@ void cache_free(struct cache *c)
 
 uint64_t cache_overhead(const struct cache *c)
 {
-    return radix_bytes(&c->tree) + c->entries_cap * sizeof *c->entries + ranks_bytes(&c->ranks) +
+    return radix_bytes(&c->tree) + c->entries_cap * sizeof *c->entries +
+           ranks_bytes(&c->ranks[TIER_RAM]) + ranks_bytes(&c->ranks[TIER_DISK]) +
            (c->policy->bytes ? c->policy->bytes(c) : 0);
 }
 
-uint64_t cache_used(const struct cache *c)
+uint64_t cache_used(const struct cache *c, enum tier t)
 {
-    return c->ranks.n * c->o.snap_bytes + c->n_pages * c->page_bytes +
-           (c->o.charge_tree ? cache_overhead(c) : 0);
+    const enum layer l = t == TIER_RAM ? c->ram : LAYER_DISK;
+    return c->ranks[t].n * c->o.snap_bytes + c->n_pages[l] * c->page_bytes +
+           (t == TIER_RAM && c->o.charge_tree ? cache_overhead(c) : 0);
 }
+
+/* -- eviction -------------------------------------------------------------------------------- */
 
 void cache_unplan(struct cache *c, snap_id id, enum ghost_why why, uint64_t now_ns)
 {
@@ -118,17 +127,112 @@ void cache_unplan(struct cache *c, snap_id id, enum ghost_why why, uint64_t now_
         radix_remove_leaf(&c->tree, leaf);
 }
 
+static void drop(struct cache *c, snap_id id, uint64_t now_ns)
+{
+    entry_leave(c, id, GHOST_EVICTED, now_ns);
+    if (c->o.ops.drop)
+        c->o.ops.drop(c->o.ops.ctx, id);
+}
+
+/* Room on disk for cost bytes, from entries worth less than value; false when there are not enough of those. */
+static bool make_disk_room(struct cache *c, const struct entry *e, double value, uint64_t now_ns)
+{
+    for (;;) {
+        const uint64_t cost = entry_cost(c, e->node, e->pos, TIER_DISK);
+        if (cache_used(c, TIER_DISK) + cost <= c->o.disk_bytes)
+            return true;
+        const snap_id id = entry_least(c, TIER_DISK, 0);
+        if (!id || entry_value(c, id, TIER_DISK) >= value)
+            return false;
+        c->stats.disk_evictions++;
+        if (entry_has(entry_at(c, id), TIER_RAM)) {
+            entry_part(c, id, TIER_DISK);
+            c->o.ops.drop_disk(c->o.ops.ctx, id);
+        } else {
+            c->stats.evictions++;
+            drop(c, id, now_ns);
+        }
+    }
+}
+
+/* Writes the entry to disk; what became of it. */
+static enum spill_result spill(struct cache *c, snap_id id, uint64_t now_ns)
+{
+    enum { MAX_WRITING = 4 }; /* they hold their memory until they are done */
+    struct entry *e = entry_at(c, id);
+    if (!c->o.disk_bytes || e->unfit || c->n_writing >= MAX_WRITING || !c->policy->spill ||
+        !c->policy->spill(c, e) || !ranks_reserve(&c->ranks[TIER_DISK]))
+        return SPILL_NO;
+    const uint64_t cost = entry_cost(c, e->node, e->pos, TIER_DISK);
+    const double rate = c->policy->rate ? c->policy->rate(c, e->cell) : 1;
+    entry_pin(c, id, 1); /* nor may it go from disk while room is made */
+    const bool room = make_disk_room(c, e, rate * e->gap / (double)cost, now_ns);
+    entry_pin(c, id, -1);
+    if (!room)
+        return SPILL_NO;
+    struct cache_spill s = {.id = id, .pos = e->pos};
+    uint64_t missing;
+    s.kv_from = entry_resident(c, e->node, e->pos, TIER_DISK, &missing);
+    s.bytes = c->o.snap_bytes + missing * c->page_bytes;
+    const enum spill_result r = c->o.ops.spill(c->o.ops.ctx, &s);
+    if (r == SPILL_NO) {
+        e->unfit = true;
+        return r;
+    }
+    c->stats.spills++;
+    c->stats.spill_bytes += s.bytes;
+    entry_join(c, id, TIER_DISK);
+    if (r == SPILL_STARTED) {
+        e->writing = true;
+        c->n_writing++;
+        entry_pin(c, id, 1);
+    }
+    return r;
+}
+
+static void leave_ram(struct cache *c, snap_id id)
+{
+    entry_part(c, id, TIER_RAM);
+    c->o.ops.drop_ram(c->o.ops.ctx, id);
+}
+
 void cache_evict(struct cache *c, snap_id id, uint64_t now_ns)
 {
-    if (entry_at(c, id)->state == ENTRY_PLANNED) {
+    const struct entry *e = entry_at(c, id);
+    if (e->state == ENTRY_PLANNED) {
         c->stats.rejected++;
         cache_unplan(c, id, GHOST_DEAR, now_ns);
         return;
     }
-    entry_leave(c, id, GHOST_EVICTED, now_ns);
-    c->stats.evictions++;
-    if (c->o.ops.drop)
-        c->o.ops.drop(c->o.ops.ctx, id);
+    if (entry_has(e, TIER_DISK)) {
+        leave_ram(c, id);
+        return;
+    }
+    switch (spill(c, id, now_ns)) {
+    case SPILL_DONE:
+        leave_ram(c, id);
+        break;
+    case SPILL_STARTED: /* pinned now: others are looked at */
+        break;
+    case SPILL_NO:
+        c->stats.evictions++;
+        drop(c, id, now_ns);
+    }
+}
+
+bool cache_make_room(struct cache *c, uint64_t need, snap_id *own, uint64_t now_ns)
+{
+    while (cache_used(c, TIER_RAM) + need > c->o.ram_bytes) {
+        const snap_id id = entry_least(c, TIER_RAM, *own);
+        if (!id)
+            return false;
+        if (id == *own) {
+            entry_pin(c, id, -1);
+            *own = 0;
+        }
+        cache_evict(c, id, now_ns);
+    }
+    return true;
 }
 
 void cache_settle(struct cache *c, uint64_t now_ns)
@@ -140,26 +244,128 @@ void cache_settle(struct cache *c, uint64_t now_ns)
         const uint64_t rest = cache_overhead(c) - radix_bytes(&c->tree), goal = c->tree_cap / 8 * 7;
         radix_trim(&c->tree, goal > rest ? goal - rest : 0);
     }
-    while (cache_used(c) > c->o.ram_bytes) {
-        const snap_id id = entry_least(c, 0);
-        if (!id)
-            break;
-        cache_evict(c, id, now_ns);
-    }
+    snap_id none = 0;
+    /* With a disk, writes begin before the room is needed. */
+    (void)cache_make_room(c, c->o.disk_bytes ? c->o.ram_bytes / 16 : 0, &none, now_ns);
 }
 
 uint64_t cache_shrink(struct cache *c, uint64_t bytes, uint64_t now_ns)
 {
     uint64_t freed = 0;
     while (freed < bytes) {
-        const snap_id id = entry_least(c, 0);
+        const snap_id id = entry_least(c, TIER_RAM, 0);
         if (!id)
             break;
-        if (entry_at(c, id)->state == ENTRY_LIVE) /* others hold no memory yet */
-            freed += entry_bytes(c, entry_at(c, id));
+        const struct entry *e = entry_at(c, id);
+        const bool real = e->state == ENTRY_LIVE; /* others hold no memory yet */
+        const uint64_t its = entry_bytes(c, e, TIER_RAM);
         cache_evict(c, id, now_ns);
+        if (real && !entry_has(e, TIER_RAM))
+            freed += its;
     }
     return freed;
+}
+
+void cache_unpin(struct cache *c, snap_id id, uint64_t now_ns)
+{
+    const struct entry *e = entry_at(c, id);
+    entry_pin(c, id, -1);
+    if (e->broken && !e->pins)
+        drop(c, id, now_ns);
+}
+
+/* -- disk ------------------------------------------------------------------------------------ */
+
+void cache_spilled(struct cache *c, snap_id id, bool ok, uint64_t now_ns)
+{
+    struct entry *e = entry_at(c, id);
+    CHECK(e->state == ENTRY_LIVE && e->writing);
+    e->writing = false;
+    c->n_writing--;
+    if (!ok) {
+        e->unfit = true;
+        entry_part(c, id, TIER_DISK);
+    }
+    cache_unpin(c, id, now_ns);
+    cache_settle(c, now_ns);
+}
+
+void cache_fetched(struct cache *c, snap_id id, bool ok, uint64_t now_ns)
+{
+    struct entry *e = entry_at(c, id);
+    CHECK(e->state == ENTRY_LIVE && e->fetching);
+    e->fetching = false;
+    if (ok)
+        return;
+    e->broken = true;
+    if (e->user_pin) {
+        e->user_pin = false;
+        entry_pin(c, id, -1);
+    }
+    if (!e->pins)
+        drop(c, id, now_ns);
+}
+
+bool cache_spill_next(struct cache *c, uint64_t now_ns)
+{
+    snap_id best = 0;
+    for (uint32_t i = 0; i < c->ranks[TIER_RAM].n; i++) {
+        const snap_id id = c->ranks[TIER_RAM].list[i].id;
+        const struct entry *e = entry_at(c, id);
+        if (e->state == ENTRY_LIVE && !entry_has(e, TIER_DISK) && !e->unfit && c->policy->spill &&
+            c->policy->spill(c, e) &&
+            (!best || entry_value(c, id, TIER_RAM) > entry_value(c, best, TIER_RAM)))
+            best = id;
+    }
+    return best && spill(c, best, now_ns) != SPILL_NO;
+}
+
+snap_id cache_adopt(struct cache *c, const struct cache_found *f, uint64_t now_ns)
+{
+    if (!c->o.disk_bytes || !f->pos || !radix_insert(&c->tree, f->seq, f->pos, &c->path) ||
+        !ranks_reserve(&c->ranks[TIER_DISK]) || !ranks_reserve(&c->ranks[TIER_RAM]))
+        return 0;
+    radix_touch(&c->tree, &c->path);
+    cache_mark_done(c, f->pos);
+    snap_id id = entry_find(c, f->pos);
+    if (id && entry_is_live(entry_at(c, id)))
+        return 0;
+    if (!id)
+        id = entry_new_ghost(c, f->pos, f->kind, f->family, GHOST_EVICTED);
+    if (!id)
+        return 0;
+    struct entry *e = entry_at(c, id);
+    if (cache_used(c, TIER_DISK) + entry_cost(c, e->node, e->pos, TIER_DISK) > c->o.disk_bytes)
+        return 0;
+    e->hits = f->hits;
+    e->made_ns = f->made_ns;
+    e->used_ns = f->used_ns;
+    entry_enter(c, id, TIER_DISK);
+    (void)now_ns;
+    return id;
+}
+
+bool cache_path(const struct cache *c, snap_id id, token *out)
+{
+    if (!id || id >= c->entries_used || entry_at(c, id)->state != ENTRY_LIVE)
+        return false;
+    const struct entry *e = entry_at(c, id);
+    for (uint32_t n = e->node; n != RADIX_ROOT; n = radix_at(&c->tree, n)->parent) {
+        const struct radix_node *x = radix_at(&c->tree, n);
+        memcpy(out + x->start, x->label, (MIN(x->end, e->pos) - x->start) * sizeof *out);
+    }
+    return true;
+}
+
+void cache_measured(struct cache *c, enum cache_rate r, uint64_t amount, uint64_t ns)
+{
+    cost_measured(&c->measured, r, amount, ns);
+    const double f = cost_read_tokens(&c->measured, 1) / cost_read_tokens(&c->cost, 1);
+    if (f > .9 && f < 1.1)
+        return;
+    c->cost = c->measured;
+    for (uint32_t i = 0; i < c->ranks[TIER_DISK].n; i++)
+        entry_reweigh(c, c->ranks[TIER_DISK].list[i].id);
 }
 
 /* -- offers ---------------------------------------------------------------------------------- */
@@ -188,12 +394,12 @@ enum reject cache_consider(struct cache *c, const struct active *a, uint32_t pos
     if (*id && entry_is_live(entry_at(c, *id)))
         return REJECT_HELD;
     *id = ghost_here(c, *id, pos, kind, family);
-    if (!*id || !ranks_reserve(&c->ranks))
+    if (!*id || !ranks_reserve(&c->ranks[TIER_RAM]))
         return REJECT_MEMORY;
     struct entry *e = entry_at(c, *id);
     const snap_id above = entry_above(c, e->node, pos);
     const uint32_t gap = pos - (above ? entry_at(c, above)->pos : 0);
-    const uint64_t cost = entry_cost(c, e->node, pos), used = cache_used(c);
+    const uint64_t cost = entry_cost(c, e->node, pos, TIER_RAM), used = cache_used(c, TIER_RAM);
     const uint64_t over = used + cost > c->o.ram_bytes ? used + cost - c->o.ram_bytes : 0;
     const bool small = gap < MIN_TOKENS && kind != CUT_BRANCH && !certain;
     e->why = small ? GHOST_SMALL : GHOST_DEAR;
@@ -202,7 +408,8 @@ enum reject cache_consider(struct cache *c, const struct active *a, uint32_t pos
     if (cost > c->o.ram_bytes ||
         (over && c->n_pins && entry_pinned_bytes(c, a->restore) + cost > c->o.ram_bytes))
         return REJECT_BUDGET;
-    if (!certain && !c->policy->admit(c, e, gap, entry_loss(c, MIN(over, cost), a->restore)))
+    if (!certain &&
+        !c->policy->admit(c, e, gap, entry_loss(c, TIER_RAM, MIN(over, cost), a->restore)))
         return REJECT_DEAR;
     return REJECT_NONE;
 }
@@ -231,20 +438,16 @@ static snap_id offer_unplanned(struct cache *c, struct active *a, uint32_t pos, 
     snap_id id;
     c->last_reject = cache_consider(c, a, pos, kind, a->family, is_promised(a, pos), &id);
     /* What goes may be the entry above, and its path's KV with it: the cost is seen anew each time. */
-    while (!c->last_reject &&
-           cache_used(c) + entry_cost(c, entry_at(c, id)->node, pos) > c->o.ram_bytes) {
-        const snap_id least = entry_least(c, a->restore);
-        if (!least) {
-            c->last_reject = REJECT_BUDGET;
+    while (!c->last_reject) {
+        const uint64_t cost = entry_cost(c, entry_at(c, id)->node, pos, TIER_RAM);
+        if (cache_used(c, TIER_RAM) + cost <= c->o.ram_bytes)
             break;
-        }
-        if (least == a->restore)
-            a->restore = 0;
-        cache_evict(c, least, now_ns);
+        if (!cache_make_room(c, cost, &a->restore, now_ns))
+            c->last_reject = REJECT_BUDGET;
     }
     if (c->last_reject)
         return 0;
-    entry_enter(c, id);
+    entry_enter(c, id, TIER_RAM);
     return reserve(c, id, now_ns);
 }
 
@@ -309,16 +512,14 @@ bool cache_drop(struct cache *c, snap_id id)
     struct entry *e = committed(c, id);
     if (!e || e->pins > e->user_pin)
         return false;
-    entry_leave(c, id, GHOST_EVICTED, e->used_ns);
-    if (c->o.ops.drop)
-        c->o.ops.drop(c->o.ops.ctx, id);
+    drop(c, id, e->used_ns);
     return true;
 }
 
 bool cache_pin(struct cache *c, snap_id id, bool on)
 {
     struct entry *e = committed(c, id);
-    if (!e)
+    if (!e || e->broken)
         return false;
     if (e->user_pin != on)
         entry_pin(c, id, on ? 1 : -1);
@@ -331,26 +532,7 @@ snap_id cache_donor(const struct cache *c, snap_id id, uint32_t *shared)
     *shared = 0;
     if (!id || id >= c->entries_used || !entry_is_live(entry_at(c, id)))
         return 0;
-    const struct entry *e = entry_at(c, id);
-    /* The deepest node of the path with another committed entry in or below it. */
-    uint32_t from = 0;
-    for (uint32_t n = e->node; n; from = n, n = radix_at(&c->tree, n)->parent) {
-        const struct radix_node *x = radix_at(&c->tree, n);
-        const uint32_t own_branch = from ? radix_at(&c->tree, from)->n_live : 0;
-        snap_id best = 0;
-        if (x->n_live > x->n_own + own_branch)
-            best = entry_any_below(c, n, from);
-        if (best) {
-            *shared = MIN(x->end, e->pos);
-            return *shared ? best : 0;
-        }
-        for (snap_id o = x->live; o; o = entry_at(c, o)->next)
-            if (o != id && entry_at(c, o)->state == ENTRY_LIVE) {
-                *shared = MIN(entry_at(c, o)->pos, e->pos);
-                return o;
-            }
-    }
-    return 0;
+    return entry_donor(c, id, shared);
 }
 
 static void describe(struct cache *c, snap_id id, struct cache_entry *out)
@@ -360,23 +542,35 @@ static void describe(struct cache *c, snap_id id, struct cache_entry *out)
         .id = id,
         .pos = e->pos,
         .kind = e->kind,
-        .bytes = entry_bytes(c, e),
+        .bytes = entry_bytes(c, e, entry_has(e, TIER_RAM) ? TIER_RAM : TIER_DISK),
         .used_ns = e->used_ns,
         .made_ns = e->made_ns,
         .hits = e->hits,
         .pins = e->pins,
-        .value = entry_value(c, id),
+        .value = entry_value(c, id, entry_has(e, TIER_RAM) ? TIER_RAM : TIER_DISK),
         .above = entry_above(c, e->node, e->pos),
         .user_pin = e->user_pin,
+        .in_ram = entry_has(e, TIER_RAM) && !e->fetching,
+        .on_disk = entry_has(e, TIER_DISK) && !e->writing,
+        .family = e->family,
     };
 }
 
 bool cache_entry_at(struct cache *c, uint32_t i, struct cache_entry *out)
 {
-    if (i >= c->ranks.n)
-        return false;
-    describe(c, c->ranks.list[i].id, out);
-    return true;
+    const uint32_t n = c->ranks[TIER_RAM].n;
+    if (i < n) {
+        describe(c, c->ranks[TIER_RAM].list[i].id, out);
+        return true;
+    }
+    for (uint32_t k = 0, left = i - n; k < c->ranks[TIER_DISK].n; k++) {
+        const snap_id id = c->ranks[TIER_DISK].list[k].id;
+        if (entry_has(entry_at(c, id), TIER_RAM) || left--)
+            continue;
+        describe(c, id, out);
+        return true;
+    }
+    return false;
 }
 
 bool cache_entry_get(struct cache *c, snap_id id, struct cache_entry *out)
@@ -391,10 +585,15 @@ void cache_stats(const struct cache *c, struct cache_stats *out)
 {
     *out = c->stats;
     out->budget = c->o.ram_bytes;
-    out->bytes = cache_used(c);
+    out->bytes = cache_used(c, TIER_RAM);
     out->tree_bytes = cache_overhead(c);
-    out->n_snaps = c->ranks.n;
+    out->n_snaps = c->n_live;
     out->n_pinned = c->n_pins;
     out->n_nodes = c->tree.n_nodes;
     out->n_tokens = c->tree.n_tokens;
+    out->disk_budget = c->o.disk_bytes;
+    out->disk_bytes = cache_used(c, TIER_DISK);
+    out->n_on_disk = c->ranks[TIER_DISK].n;
+    out->n_disk_only = c->n_live - c->ranks[TIER_RAM].n;
+    memcpy(out->rates, c->measured.rate, sizeof out->rates);
 }

@@ -37,23 +37,45 @@ enum cut_kind {
 };
 const char *cut_kind_name(enum cut_kind k);
 
-struct cache_ops {
-    void *ctx;
-    /* The committed entry is gone: free its payload and the KV pages that only it held.  Called from
-     * within offer, shrink, drop and free; must not call back into the cache. */
-    void (*drop)(void *ctx, snap_id id);
+/* An entry to be written to disk: its snapshot, and the KV of its path from kv_from on (what lies before is
+ * on disk already, with others' entries). */
+struct cache_spill {
+    snap_id id;
+    uint32_t pos, kv_from;
+    uint64_t bytes;
+};
+enum spill_result {
+    SPILL_NO,      /* cannot; it is dropped instead */
+    SPILL_STARTED, /* cache_spilled() will tell */
+    SPILL_DONE
 };
 
+/* What a driver does.  Called from within plan_make, offer, done, shrink, drop and free; must not call back
+ * into the cache.  Only committed entries are named. */
+struct cache_ops {
+    void *ctx;
+    /* The entry is gone: free its payload, in memory and on disk, and the KV that only it held. */
+    void (*drop)(void *ctx, snap_id id);
+    /* The rest only with disk_bytes > 0. */
+    enum spill_result (*spill)(void *ctx, const struct cache_spill *s);
+    void (*drop_ram)(void *ctx, snap_id id);  /* its copy in memory goes, the one on disk stays */
+    void (*drop_disk)(void *ctx, snap_id id); /* the other way round */
+};
+
+enum cache_rate { CACHE_RATE_PREFILL, CACHE_RATE_READ, CACHE_RATE_WRITE, CACHE_N_RATES };
+
 struct cache_opts {
-    const char *policy;   /* "hold" (NULL), "none", ... */
+    const char *policy;   /* "hold" (NULL), "lru", "none" */
     uint64_t ram_bytes;   /* 0 = keep nothing */
+    uint64_t disk_bytes;  /* 0 = no disk tier */
     uint64_t snap_bytes;  /* of one snapshot */
     uint64_t token_bytes; /* KV of one token */
     uint32_t page_tokens; /* KV granularity for accounting; 0 = 1 (exact tokens: the simulator) */
     uint32_t step;        /* grid of CUT_GRID; 0 = none */
     uint64_t tree_bytes;  /* cap of the token tree and ghosts; 0 = 256 MiB */
     bool charge_tree;     /* the tree's bytes count against ram_bytes (the tree then takes at most a
-                              * 64th of it, or 4 MiB) */
+                           * 64th of it, or 4 MiB) */
+    double rates[CACHE_N_RATES]; /* tokens/s, bytes/s, bytes/s to begin with; 0 = a guess */
     struct cache_ops ops;
 };
 
@@ -95,6 +117,11 @@ struct plan {
     /* why lcp - start tokens are evaluated again; the five add up to it */
     uint32_t lost_placement, lost_rejected, lost_evicted, lost_minimum, lost_last;
     uint64_t evicted_ns; /* with lost_evicted: when that entry went */
+    /* restore is on disk, or on its way from there for another request: read its snapshot and the KV of
+     * [fetch_from, start) (what lies before is in memory: cache_donor), then cache_fetched(). */
+    bool fetch;
+    uint32_t fetch_from;
+    uint64_t fetch_bytes;
     /* Only with plan_req.may_wait: a running request is about to compute the prefix [0, wait_pos) that
      * this one needs too.  ticket is then 0, nothing is pinned or booked, and there is no plan_done():
      * add a cut at wait_pos to that request's plan (plan_add_cut), and make the plan again when the cut
@@ -144,6 +171,34 @@ const char *reject_name(enum reject r);
 /* Under memory pressure: give up the least valuable entries until at least bytes are freed or
  * nothing unpinned is left.  Returns the bytes freed. */
 uint64_t cache_shrink(struct cache *c, uint64_t bytes, uint64_t now_ns);
+/* -- the disk tier ------------------------------------------------------------------------- */
+
+/* What SPILL_STARTED started has ended.  The entry stays in memory, pinned, until then. */
+void cache_spilled(struct cache *c, snap_id id, bool ok, uint64_t now_ns);
+/* What plan.fetch asked for has been read.  If not, the entry is not found any more and goes when the plans that
+ * restore it are done: end them (plan_done with n = 0) and make them again. */
+void cache_fetched(struct cache *c, snap_id id, bool ok, uint64_t now_ns);
+/* Starts to write the most valuable entry that is worth it and only in memory, before shutdown for instance; false when
+ * there is none. */
+bool cache_spill_next(struct cache *c, uint64_t now_ns);
+/* After a restart: an entry found on disk, seq[0 .. pos) its path.  0 when there is one at this place, or no
+ * room.  hits and age are what cache_entry said of it. */
+struct cache_found {
+    const token *seq;
+    uint32_t pos;
+    enum cut_kind kind;
+    uint64_t family;
+    uint32_t hits;
+    uint64_t used_ns, made_ns;
+};
+NODISCARD snap_id cache_adopt(struct cache *c, const struct cache_found *f, uint64_t now_ns);
+/* The tokens of an entry's path into out [pos], for its file.  False when id is no committed entry. */
+bool cache_path(const struct cache *c, snap_id id, token *out);
+/* amount (tokens or bytes) took ns: decisions follow what is measured. */
+void cache_measured(struct cache *c, enum cache_rate r, uint64_t amount, uint64_t ns);
+
+/* -- by hand and for show -------------------------------------------------------------------- */
+
 /* A user's DELETE: false when there is no such entry or it is pinned. */
 bool cache_drop(struct cache *c, snap_id id);
 /* A user's pin: kept whatever comes, until unpinned or dropped.  False when there is no such entry. */
@@ -156,6 +211,10 @@ struct cache_stats {
     uint64_t requests, prompt_tokens, reused_tokens, lcp_tokens;
     uint64_t offers, rejected, commits, evictions;
     uint64_t lost_placement, lost_rejected, lost_evicted, lost_minimum, lost_last;
+    uint64_t disk_budget, disk_bytes;
+    uint32_t n_on_disk, n_disk_only;
+    uint64_t spills, spill_bytes, fetches, fetch_bytes, disk_evictions;
+    double rates[CACHE_N_RATES];
 };
 void cache_stats(const struct cache *c, struct cache_stats *out);
 
@@ -170,6 +229,8 @@ struct cache_entry {
     double value;  /* the policy's density; larger stays longer */
     snap_id above; /* nearest shallower entry on its path, or 0 */
     bool user_pin;
+    bool in_ram, on_disk;
+    uint64_t family;
 };
 bool cache_entry_at(struct cache *c, uint32_t i, struct cache_entry *out);
 /* False when id is no committed entry. */

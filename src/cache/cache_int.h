@@ -3,6 +3,7 @@
 #define HOLDFAST_CACHE_CACHE_INT_H
 
 #include "cache/cache.h"
+#include "cache/cost.h"
 #include "cache/policy.h"
 #include "cache/radix.h"
 #include "cache/rank.h"
@@ -12,6 +13,9 @@ enum {
     MIN_WAIT = 128,     /* waiting for another request pays from that many tokens on */
     MAX_GHOSTS = 20000, /* entries without a state, kept for what they teach */
 };
+
+enum layer { LAYER_ANY, LAYER_RAM, LAYER_DISK, N_LAYERS }; /* see entry.c */
+static_assert((int)N_LAYERS == (int)RADIX_LAYERS, "a node counts for each layer");
 
 enum entry_state {
     ENTRY_FREE,
@@ -28,7 +32,6 @@ enum ghost_why { GHOST_EVICTED, GHOST_DEAR, GHOST_SMALL, GHOST_ABANDONED };
 struct entry {
     uint32_t node, pos; /* node->start < pos <= node->end */
     uint32_t next; /* of its node's list, which runs from deep to shallow; free: list of free */
-    uint32_t slot; /* live: index into cache.ranks */
     uint32_t older, newer;       /* ghosts, by the time they became one */
     uint32_t due_prev, due_next; /* the policy's: entries with equal last */
     uint64_t family;
@@ -37,14 +40,21 @@ struct entry {
     uint32_t booked; /* up to which request its exposure is booked */
     uint32_t hits;
     uint32_t pins;
-    uint32_t gap;   /* live: tokens lost if it were gone (to the entry above) */
-    uint32_t pages; /* live: KV pages freed if it were gone */
-    uint8_t state;  /* enum entry_state */
-    uint8_t kind;   /* enum cut_kind */
-    uint8_t why;    /* ghost: enum ghost_why */
-    bool tip;       /* no live entry below it (ghost: when it was last live) */
-    bool due;       /* in a list of due_* */
+    uint32_t gap;            /* live: tokens lost if it were gone (to the entry above) */
+    uint32_t cell;           /* live: the policy's */
+    uint32_t slot[N_TIERS];  /* live, where it has a copy: of cache.ranks */
+    uint32_t pages[N_TIERS]; /* KV pages freed there if that copy went */
+    uint8_t tiers;           /* live: bit 1 << layer */
+    uint8_t state;           /* enum entry_state */
+    uint8_t kind;            /* enum cut_kind */
+    uint8_t why;             /* ghost: enum ghost_why */
+    bool tip;                /* no live entry below it (ghost: when it was last live) */
+    bool due;                /* in a list of due_* */
     bool user_pin;
+    bool fetching;  /* its copy in memory is still being read from disk */
+    bool writing;   /* its copy on disk is still being written */
+    bool unfit;     /* could not be written: not tried again */
+    bool broken;    /* could not be read: goes with its last pin */
     bool stand_in;  /* planned end of a generation, on made-up tokens; see plan.c */
     uint32_t owner; /* planned: its request (low half of the ticket) */
 };
@@ -77,10 +87,15 @@ struct cache {
     struct entry *entries;  /* [0] unused */
     size_t entries_cap;
     uint32_t entries_used, entries_free;
-    struct ranks ranks; /* of live entries; ranks.n is their number */
+    struct ranks ranks[N_TIERS]; /* of the entries with a copy there */
+    uint32_t n_live;
+    enum layer ram; /* LAYER_RAM with a disk, LAYER_ANY without: nothing is counted twice */
     uint32_t n_ghosts, ghost_oldest, ghost_newest;
-    uint64_t n_pages; /* resident */
-    uint32_t n_pins;  /* entries with pins > 0 */
+    uint64_t n_pages[N_LAYERS]; /* resident */
+    uint32_t n_writing;         /* on their way to disk */
+    struct cost cost;           /* what decisions follow */
+    struct cost measured;       /* taken over when it has moved by a tenth */
+    uint32_t n_pins;            /* entries with pins > 0 */
 
     struct active *active;
     size_t active_cap;
@@ -128,33 +143,49 @@ snap_id entry_find(const struct cache *c, uint32_t pos);
 /* A new ghost there; 0 when memory is out. */
 snap_id entry_new_ghost(struct cache *c, uint32_t pos, enum cut_kind kind, uint64_t family,
                         enum ghost_why why);
-/* ghost -> planned; a rank was reserved */
-void entry_enter(struct cache *c, snap_id id);
+/* ghost -> planned in memory, or kept on disk; a rank was reserved */
+void entry_enter(struct cache *c, snap_id id, enum tier t);
 void entry_leave(struct cache *c, snap_id id, enum ghost_why why, uint64_t now_ns); /* -> ghost */
+/* Another copy, or one fewer; a rank was reserved. */
+void entry_join(struct cache *c, snap_id id, enum tier t);
+void entry_part(struct cache *c, snap_id id, enum tier t);
 void entry_forget(struct cache *c, snap_id id); /* ghost -> free */
 void entry_pin(struct cache *c, snap_id id, int by);
 /* Nearest live entry above a position in node, or 0. */
 snap_id entry_above(const struct cache *c, uint32_t node, uint32_t pos);
-/* A committed entry below node's edge, but not below its child but, or 0. */
+/* An entry with its payload in memory below node's edge, but not below its child but, or 0. */
 snap_id entry_any_below(const struct cache *c, uint32_t node, uint32_t but);
-/* Bytes that an entry at pos in node would add: its snapshot and the pages not resident yet. */
-uint64_t entry_cost(const struct cache *c, uint32_t node, uint32_t pos);
-/* Bytes freed if the live entry went. */
-uint64_t entry_bytes(const struct cache *c, const struct entry *e);
-double entry_value(struct cache *c, snap_id id);
-/* weight or cell of a live entry has changed */
+/* See cache_donor. */
+snap_id entry_donor(const struct cache *c, snap_id id, uint32_t *shared);
+/* How far the KV of the path to pos in node is resident in a tier, and how many of its pages are not. */
+uint32_t entry_resident(const struct cache *c, uint32_t node, uint32_t pos, enum tier t,
+                        uint64_t *missing);
+/* Bytes that a copy of an entry at pos in node would add: its snapshot and the missing pages. */
+uint64_t entry_cost(const struct cache *c, uint32_t node, uint32_t pos, enum tier t);
+/* Bytes freed if that copy went. */
+uint64_t entry_bytes(const struct cache *c, const struct entry *e, enum tier t);
+double entry_value(struct cache *c, snap_id id, enum tier t);
+/* What its weights follow from has changed. */
+void entry_reweigh(struct cache *c, snap_id id);
 void entry_revalue(struct cache *c, snap_id id);
-/* The unpinned live entry of least value (ties: the smaller id), but may be pinned once; 0 = none. */
-snap_id entry_least(struct cache *c, snap_id but);
-/* What would be lost with the least valuable entries that together free need bytes: the sum of value * bytes. */
-double entry_loss(struct cache *c, uint64_t need, snap_id but);
+void entry_set_cell(struct cache *c, snap_id id, uint32_t cell);
+/* The unpinned entry of least value in the tier (ties: the smaller id), but may be pinned once; 0 = none. */
+snap_id entry_least(struct cache *c, enum tier t, snap_id but);
+/* What would be lost with the least valuable copies that together free need bytes: the sum of value * bytes. */
+double entry_loss(struct cache *c, enum tier t, uint64_t need, snap_id but);
 /* Snapshots of the pinned entries and the union of their KV, but only if it is pinned twice. */
 uint64_t entry_pinned_bytes(struct cache *c, snap_id but);
 
 /* cache.c */
-uint64_t cache_used(const struct cache *c);          /* against ram_bytes */
-uint64_t cache_overhead(const struct cache *c);      /* tree, entries, tables */
-void cache_settle(struct cache *c, uint64_t now_ns); /* within tree cap and budget */
+uint64_t cache_used(const struct cache *c, enum tier t); /* against its budget */
+uint64_t cache_overhead(const struct cache *c);          /* tree, entries, tables */
+void cache_settle(struct cache *c, uint64_t now_ns);     /* within tree cap and budgets */
+/* Evicts from memory until need more bytes fit; own: an entry that may go though its request has it pinned, set to 0 if
+ * it did.  False when nothing unpinned is left. */
+bool cache_make_room(struct cache *c, uint64_t need, snap_id *own, uint64_t now_ns);
+/* One pin fewer; goes if it was broken and that was the last. */
+void cache_unpin(struct cache *c, snap_id id, uint64_t now_ns);
+/* From memory: to disk, if it is there or worth it; else altogether. */
 void cache_evict(struct cache *c, snap_id id, uint64_t now_ns);
 /* Planned entry -> ghost (a stand-in: -> gone, its made-up tokens with it). */
 void cache_unplan(struct cache *c, snap_id id, enum ghost_why why, uint64_t now_ns);
@@ -171,9 +202,19 @@ static inline struct entry *entry_at(const struct cache *c, snap_id id)
     return &c->entries[id];
 }
 
-static inline struct rank *entry_rank(const struct cache *c, const struct entry *e)
+static inline uint32_t layer_bit(enum tier t)
 {
-    return &c->ranks.list[e->slot];
+    return t == TIER_RAM ? LAYER_RAM : LAYER_DISK;
+}
+
+static inline bool entry_has(const struct entry *e, enum tier t)
+{
+    return e->tiers >> layer_bit(t) & 1;
+}
+
+static inline struct rank *ranks_at(const struct cache *c, const struct entry *e, enum tier t)
+{
+    return &c->ranks[t].list[e->slot[t]];
 }
 
 static inline bool entry_is_live(const struct entry *e)

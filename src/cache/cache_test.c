@@ -32,6 +32,7 @@ struct kept {
     snap_id id;
     const struct path *path;
     uint32_t pos;
+    bool ram, disk, writing, fetching;
 };
 
 struct running {
@@ -39,7 +40,6 @@ struct running {
     struct plan plan;
     struct path *path; /* prompt, then what is generated */
     uint32_t n_prompt, at;
-    bool no_reuse;
 };
 
 struct model {
@@ -78,20 +78,21 @@ static struct path path_of(const struct cache *c, snap_id id)
     return p;
 }
 
-struct view { /* what counts: live entries of the cache as lists of tokens */
+struct view { /* what counts: entries with a copy in a tier, as lists of tokens */
     struct path *path;
     snap_id *id;
     uint32_t *same; /* [n][n]: common prefix of two of them */
     uint32_t n;
 };
 
-static struct view view_of(const struct cache *c, snap_id extra)
+static struct view view_of(const struct cache *c, enum tier t, snap_id extra)
 {
-    struct view v = {.path = malloc((c->ranks.n + 1) * sizeof *v.path),
-                     .id = malloc((c->ranks.n + 1) * sizeof *v.id)};
-    for (uint32_t i = 0; i < c->ranks.n; i++) {
-        v.id[v.n] = c->ranks.list[i].id;
-        v.path[v.n++] = path_of(c, c->ranks.list[i].id);
+    const struct ranks *r = &c->ranks[t];
+    struct view v = {.path = malloc((r->n + 1) * sizeof *v.path),
+                     .id = malloc((r->n + 1) * sizeof *v.id)};
+    for (uint32_t i = 0; i < r->n; i++) {
+        v.id[v.n] = r->list[i].id;
+        v.path[v.n++] = path_of(c, r->list[i].id);
     }
     if (extra) {
         v.id[v.n] = extra;
@@ -182,10 +183,11 @@ static void on_drop(void *ctx, snap_id id)
     while (k < m->n_kept && m->kept[k].id != id)
         k++;
     assert_true(k < m->n_kept);
+    assert_false(m->kept[k].writing || m->kept[k].fetching);
     m->kept[k] = m->kept[--m->n_kept];
     if (!m->by_budget)
         return;
-    struct view v = view_of(c, id); /* as it was */
+    struct view v = view_of(c, TIER_RAM, id); /* as it was */
     const double gone = naive_value(m, &v, v.n - 1);
     for (uint32_t i = 0; i + 1 < v.n; i++)
         if (!entry_at(c, v.id[i])->pins)
@@ -197,13 +199,63 @@ static void on_drop(void *ctx, snap_id id)
     view_release(&v);
 }
 
+static struct kept *kept_of(struct model *m, snap_id id)
+{
+    for (uint32_t k = 0; k < m->n_kept; k++)
+        if (m->kept[k].id == id)
+            return &m->kept[k];
+    return NULL;
+}
+
+static enum spill_result on_spill(void *ctx, const struct cache_spill *s)
+{
+    struct model *m = ctx;
+    struct kept *k = kept_of(m, s->id);
+    assert_true(k && k->ram && !k->disk && !k->writing && !k->fetching);
+    assert_int_equal(k->pos, s->pos);
+    /* what others have on disk need not be written, and nothing more is left out */
+    uint32_t held = 0;
+    for (uint32_t o = 0; o < m->n_kept; o++)
+        if (m->kept[o].disk)
+            held = MAX(held, common(k->path, k->pos, m->kept[o].path, m->kept[o].pos));
+    assert_int_equal(s->kv_from, held);
+    switch (rng_below(&m->rng, 4)) {
+    case 0:
+        return SPILL_NO;
+    case 1:
+        k->disk = k->writing = true;
+        return SPILL_STARTED;
+    default:
+        k->disk = true;
+        return SPILL_DONE;
+    }
+}
+
+static void on_drop_ram(void *ctx, snap_id id)
+{
+    struct kept *k = kept_of(ctx, id);
+    assert_true(k && k->ram && k->disk && !k->writing && !k->fetching);
+    k->ram = false;
+}
+
+static void on_drop_disk(void *ctx, snap_id id)
+{
+    struct kept *k = kept_of(ctx, id);
+    assert_true(k && k->ram && k->disk && !k->writing && !k->fetching);
+    k->disk = false;
+}
+
 static void model_init(struct model *m, const struct cache_opts *o, uint64_t seed)
 {
     memset(m, 0, sizeof *m);
     m->rng.s = seed;
     m->paths = malloc(MAX_PATHS * sizeof *m->paths);
     struct cache_opts own = *o;
-    own.ops = (struct cache_ops){.ctx = m, .drop = on_drop};
+    own.ops = (struct cache_ops){.ctx = m,
+                                 .drop = on_drop,
+                                 .spill = on_spill,
+                                 .drop_ram = on_drop_ram,
+                                 .drop_disk = on_drop_disk};
     assert_int_equal(cache_new(&own, &m->c, NULL), RC_OK);
 }
 
@@ -297,7 +349,15 @@ static void begin(struct model *m, struct running *x)
         plan_add_cut(&m->run[k].plan, plan.wait_pos, CUT_BRANCH);
         return;
     }
-    assert_int_equal(plan.start, start);
+    if (m->c->o.disk_bytes) /* what is not worth reading is passed over */
+        assert_true(plan.start <= start && (!plan.start || kept_of(m, plan.restore)));
+    else
+        assert_int_equal(plan.start, start);
+    if (plan.fetch) {
+        struct kept *k = kept_of(m, plan.restore);
+        assert_true(k && k->disk && !k->writing && k->pos == plan.start && k->ram == k->fetching);
+        k->ram = k->fetching = true;
+    }
     assert_int_equal(plan.lcp, lcp);
     assert_true(plan.start < p->n);
     if (!r.no_reuse)
@@ -307,8 +367,7 @@ static void begin(struct model *m, struct running *x)
     for (uint32_t i = 0; i < plan.n_cuts; i++)
         assert_true(plan.cuts[i].pos > (i ? plan.cuts[i - 1].pos : plan.start) &&
                     plan.cuts[i].pos <= p->n);
-    *x = (struct running){
-        .on = true, .plan = plan, .path = p, .n_prompt = p->n, .at = start, .no_reuse = r.no_reuse};
+    *x = (struct running){.on = true, .plan = plan, .path = p, .n_prompt = p->n, .at = plan.start};
 }
 
 static void offer(struct model *m, struct running *x, uint32_t pos, enum cut_kind kind)
@@ -329,12 +388,33 @@ static void offer(struct model *m, struct running *x, uint32_t pos, enum cut_kin
     assert_true(cache_entry_get(m->c, id, &e));
     assert_int_equal(e.pos, pos);
     assert_true(m->n_kept < MAX_KEPT);
-    m->kept[m->n_kept++] = (struct kept){id, x->path, pos};
+    m->kept[m->n_kept++] = (struct kept){.id = id, .path = x->path, .pos = pos, .ram = true};
+}
+
+/* What is being read arrives, or cannot be read: then the plans of it end. */
+static void arrive(struct model *m, struct kept *k)
+{
+    const snap_id id = k->id;
+    const bool ok = rng_below(&m->rng, 6) != 0;
+    k->fetching = false;
+    cache_fetched(m->c, id, ok, m->now);
+    for (uint32_t i = 0; !ok && i < MAX_RUNNING; i++)
+        if (m->run[i].on && m->run[i].plan.restore == id) {
+            plan_done(m->c, &m->run[i].plan, m->run[i].path->t, 0, m->now);
+            m->run[i].on = false;
+        }
+    assert_true(ok || !kept_of(m, id));
 }
 
 /* The next cut, or the end; sometimes cancelled on the way. */
 static void go_on(struct model *m, struct running *x)
 {
+    struct kept *from = x->plan.fetch ? kept_of(m, x->plan.restore) : NULL;
+    if (from && from->fetching) {
+        arrive(m, from);
+        return;
+    }
+    x->plan.fetch = false;
     uint32_t next = 0;
     for (uint32_t i = x->plan.n_cuts; i-- > 0;)
         if (x->plan.cuts[i].pos > x->at)
@@ -365,30 +445,47 @@ static void check_against_model(struct model *m)
 {
     struct cache *c = m->c;
     cache_check(c);
-    struct view v = view_of(c, 0);
+    struct view v = view_of(c, TIER_RAM, 0);
     struct cache_stats st;
     cache_stats(c, &st);
     assert_int_equal(naive_bytes(m, &v), st.bytes);
     assert_true(st.bytes <= st.budget || st.n_pinned == st.n_snaps);
     uint32_t n_live = 0;
     for (uint32_t i = 0; i < v.n; i++) {
-        if (entry_at(c, v.id[i])->state != ENTRY_LIVE)
+        const struct entry *e = entry_at(c, v.id[i]);
+        if (e->state != ENTRY_LIVE)
             continue;
         n_live++;
-        uint32_t k = 0;
-        while (m->kept[k].id != v.id[i])
-            assert_true(++k < m->n_kept);
-        assert_int_equal(m->kept[k].pos, v.path[i].n);
-        assert_memory_equal(m->kept[k].path->t, v.path[i].t, v.path[i].n * sizeof(token));
+        const struct kept *k = kept_of(m, v.id[i]);
+        assert_true(k && k->ram && k->pos == v.path[i].n && k->fetching == e->fetching);
+        assert_memory_equal(k->path->t, v.path[i].t, v.path[i].n * sizeof(token));
         uint32_t shared, best = 0;
         const snap_id donor = cache_donor(c, v.id[i], &shared);
         for (uint32_t o = 0; o < v.n; o++)
-            if (o != i && entry_at(c, v.id[o])->state == ENTRY_LIVE)
+            if (o != i && entry_at(c, v.id[o])->state == ENTRY_LIVE &&
+                !entry_at(c, v.id[o])->fetching)
                 best = MAX(best, common(&v.path[i], v.path[i].n, &v.path[o], v.path[o].n));
         assert_int_equal(shared, best);
         assert_true((donor != 0) == (best != 0));
     }
-    assert_int_equal(n_live, m->n_kept);
+    view_release(&v);
+    uint32_t in_ram = 0, on_disk = 0;
+    for (uint32_t k = 0; k < m->n_kept; k++) {
+        assert_true(m->kept[k].ram || m->kept[k].disk);
+        in_ram += m->kept[k].ram;
+        on_disk += m->kept[k].disk;
+    }
+    assert_int_equal(n_live, in_ram);
+    assert_int_equal(on_disk, c->ranks[TIER_DISK].n);
+    v = view_of(c, TIER_DISK, 0);
+    assert_int_equal(naive_bytes(m, &v), v.n ? st.disk_bytes : 0);
+    for (uint32_t i = 0; i < v.n; i++) {
+        const struct kept *k = kept_of(m, v.id[i]);
+        assert_true(k && k->disk && k->pos == v.path[i].n);
+        token back[MAX_LEN];
+        assert_true(cache_path(c, v.id[i], back));
+        assert_memory_equal(k->path->t, back, v.path[i].n * sizeof(token));
+    }
     view_release(&v);
 }
 
@@ -413,6 +510,23 @@ static void step(struct model *m)
     case 2:
         if (m->n_kept)
             cache_pin(m->c, m->kept[rng_below(&m->rng, m->n_kept)].id, true);
+        break;
+    case 5:
+        for (uint32_t k = 0; k < m->n_kept; k++)
+            if (m->kept[k].writing) {
+                const bool ok = rng_below(&m->rng, 4) != 0;
+                m->kept[k].writing = false;
+                m->kept[k].disk = ok;
+                cache_spilled(m->c, m->kept[k].id, ok, m->now);
+                break;
+            }
+        break;
+    case 6:
+        if (m->c->o.disk_bytes)
+            cache_spill_next(m->c, m->now);
+        break;
+    case 7:
+        cache_measured(m->c, rng_below(&m->rng, 3), 1000, 1 + rng_below(&m->rng, 1000000));
         break;
     case 3:
     case 4:
@@ -450,6 +564,37 @@ static void every_step_agrees_with_a_naive_model(void **state)
         assert_true(st.evictions > 50 && st.commits > 100 && st.reused_tokens > 5000);
         model_release(&m);
     }
+}
+
+static void two_tiers_keep_their_books_whatever_the_disk_does(void **state)
+{
+    (void)state;
+    const uint64_t seed = seed_from_env();
+    static struct model m;
+    uint64_t crowded = 0;
+    for (int round = 0; round < 6; round++) {
+        struct cache_opts o = tight;
+        o.page_tokens = round & 1 ? 16 : 1;
+        o.policy = round & 4 ? "lru" : "hold";
+        o.ram_bytes = 15000;
+        o.disk_bytes = round & 2 ? 20000 : 4000000;
+        o.rates[CACHE_RATE_PREFILL] = 1;
+        o.rates[CACHE_RATE_READ] = 100;
+        model_init(&m, &o, seed + (uint64_t)round);
+        for (int i = 0; i < 1500; i++) {
+            step(&m);
+            check_against_model(&m);
+        }
+        struct cache_stats st;
+        cache_stats(m.c, &st);
+        assert_true(st.spills > 20 && st.fetches > 5);
+        assert_true(!st.disk_evictions || o.disk_bytes == 20000);
+        crowded += st.disk_evictions;
+        for (uint32_t k = 0; k < m.n_kept; k++)
+            m.kept[k].writing = m.kept[k].fetching = false;
+        model_release(&m);
+    }
+    assert_true(crowded > 20);
 }
 
 static void other_policies_keep_the_same_books(void **state)
@@ -879,6 +1024,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_step_agrees_with_a_naive_model),
+        cmocka_unit_test(two_tiers_keep_their_books_whatever_the_disk_does),
         cmocka_unit_test(other_policies_keep_the_same_books),
         cmocka_unit_test(a_small_tree_forgets_paths_but_never_what_is_kept),
         cmocka_unit_test(a_divergence_costs_the_grid_step_once_and_nothing_the_second_time),

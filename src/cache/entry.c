@@ -1,15 +1,17 @@
 /* entry.c - entries on the token tree.
  *
- * Each node keeps two lists of the entries that end in its edge, live ones and ghosts, deepest first, and
- * counts: n_own live entries in the edge, n_live in the edge and below.  From these follow
+ * Each node keeps two lists of the entries that end in its edge, live ones and ghosts, deepest first.  Live
+ * entries stand in layers: all of them in LAYER_ANY, those with a copy in memory in LAYER_RAM, those with one
+ * on disk in LAYER_DISK (without a disk the first is the second as well: c->ram).  For each layer a node
+ * counts n_own live entries in the edge, n_live in the edge and below.  From these follow
  *
  *   kv      n_live == 0: nothing;  n_live > n_own: the whole edge;  else: up to its deepest live entry
  *   pages   of a node: those whose end lies in the edge's resident part, and the partial one at the end of a
  *           path that nobody continues.  The sum over nodes is each page of the union of all paths, once.
- *   tip     deepest of its node's list and nothing live below the node
- *   gap     distance to the nearest live entry above
+ *   tip     deepest of its node's list and nothing live below the node (any layer)
+ *   gap     distance to the nearest live entry above (any layer)
  *
- * gap, pages and tip of an entry depend on its nearest neighbours only, and are brought up to date when one of
+ * gap, tip and pages of an entry depend on its nearest neighbours only, and are brought up to date when one of
  * those comes or goes (refresh_around).
  */
 #include "cache/cache_int.h"
@@ -37,7 +39,8 @@ bool entries_init(struct cache *c)
 void entries_release(struct cache *c)
 {
     mem_free(c->entries);
-    ranks_release(&c->ranks);
+    ranks_release(&c->ranks[TIER_RAM]);
+    ranks_release(&c->ranks[TIER_DISK]);
 }
 
 /* Deeper first. */
@@ -137,33 +140,67 @@ snap_id entry_new_ghost(struct cache *c, uint32_t pos, enum cut_kind kind, uint6
 
 /* -- neighbours ------------------------------------------------------------------------------ */
 
-snap_id entry_above(const struct cache *c, uint32_t node, uint32_t pos)
+static enum layer layer_of(const struct cache *c, enum tier tier)
 {
-    for (snap_id id = node_at(c, node)->live; id; id = entry_at(c, id)->next)
+    return tier == TIER_RAM ? c->ram : LAYER_DISK;
+}
+
+static bool in_layer(const struct entry *e, enum layer l)
+{
+    return l == LAYER_ANY || e->tiers & 1u << l;
+}
+
+/* First of a list of live entries that is in the layer. */
+static snap_id first_in(const struct cache *c, snap_id id, enum layer l)
+{
+    while (id && !in_layer(entry_at(c, id), l))
+        id = entry_at(c, id)->next;
+    return id;
+}
+
+static snap_id above_in(const struct cache *c, uint32_t node, uint32_t pos, enum layer l)
+{
+    for (snap_id id = first_in(c, node_at(c, node)->live, l); id;
+         id = first_in(c, entry_at(c, id)->next, l))
         if (entry_at(c, id)->pos < pos)
             return id;
     while ((node = node_at(c, node)->parent) != 0)
-        if (node_at(c, node)->live)
-            return node_at(c, node)->live;
+        if (node_at(c, node)->at[l].n_own)
+            return first_in(c, node_at(c, node)->live, l);
     return 0;
 }
 
-/* Pages freed if the tip e went: its path is dropped back to the nearest entry above or to where another live
- * path goes on, whichever is deeper. */
-static uint32_t pages_of_tip(const struct cache *c, const struct entry *e)
+snap_id entry_above(const struct cache *c, uint32_t node, uint32_t pos)
 {
+    return above_in(c, node, pos, LAYER_ANY);
+}
+
+static bool tip_in(const struct cache *c, snap_id id, enum layer l)
+{
+    const struct radix_node *x = node_at(c, entry_at(c, id)->node);
+    return first_in(c, x->live, l) == id && x->at[l].n_live == x->at[l].n_own;
+}
+
+/* Pages freed in the layer if the entry went.  A tip's path is dropped back to the nearest entry above or to where
+ * another live path goes on, whichever is deeper. */
+static uint32_t pages_in(const struct cache *c, snap_id id, enum layer l)
+{
+    const struct entry *e = entry_at(c, id);
     const uint32_t page = c->o.page_tokens, up_to = (uint32_t)ceil_div(e->pos, page);
+    if (!tip_in(c, id, l))
+        return 0;
     uint32_t node = e->node, back = 0;
     bool continued = false; /* someone keeps the page that back lies in */
-    if (e->next) {
-        back = entry_at(c, e->next)->pos;
+    const snap_id above = first_in(c, e->next, l);
+    if (above) {
+        back = entry_at(c, above)->pos;
     } else {
         while ((node = node_at(c, node)->parent) != 0) {
             const struct radix_node *x = node_at(c, node);
-            if (x->n_live == 1)
+            if (x->at[l].n_live == 1)
                 continue;
-            continued = x->n_live > 1 + x->n_own;
-            back = continued ? x->end : entry_at(c, x->live)->pos;
+            continued = x->at[l].n_live > 1 + x->at[l].n_own;
+            back = continued ? x->end : entry_at(c, first_in(c, x->live, l))->pos;
             break;
         }
     }
@@ -173,8 +210,7 @@ static uint32_t pages_of_tip(const struct cache *c, const struct entry *e)
 static void refresh(struct cache *c, snap_id id)
 {
     struct entry *e = entry_at(c, id);
-    const struct radix_node *x = node_at(c, e->node);
-    const bool tip = x->live == id && x->n_live == x->n_own;
+    const bool tip = tip_in(c, id, LAYER_ANY);
     if (tip != e->tip) {
         if (c->policy->tip)
             c->policy->tip(c, id, tip);
@@ -182,40 +218,42 @@ static void refresh(struct cache *c, snap_id id)
     }
     const snap_id above = entry_above(c, e->node, e->pos);
     e->gap = e->pos - (above ? entry_at(c, above)->pos : 0);
-    e->pages = tip ? pages_of_tip(c, e) : 0;
-    entry_rank(c, e)->weight = c->policy->weight ? c->policy->weight(c, e) : 1;
-    entry_revalue(c, id);
+    for (enum tier t = TIER_RAM; t < N_TIERS; t++)
+        if (entry_has(e, t))
+            e->pages[t] = pages_in(c, id, layer_of(c, t));
+    entry_reweigh(c, id);
 }
 
-static snap_id shallowest(const struct cache *c, const struct radix_node *x)
+static snap_id shallowest(const struct cache *c, const struct radix_node *x, enum layer l)
 {
-    snap_id id = x->live;
-    while (entry_at(c, id)->next)
-        id = entry_at(c, id)->next;
-    return id;
+    snap_id last = 0;
+    for (snap_id id = first_in(c, x->live, l); id; id = first_in(c, entry_at(c, id)->next, l))
+        last = id;
+    return last;
 }
 
-/* The live entries right below (node, pos): nothing live stands between. */
-static void refresh_below(struct cache *c, uint32_t node, uint32_t pos)
+/* The layer's entries right below (node, pos): none stands between. */
+static void refresh_below(struct cache *c, uint32_t node, uint32_t pos, enum layer l)
 {
     const struct radix_node *top = node_at(c, node);
     snap_id deeper = 0;
-    for (snap_id id = top->live; id && entry_at(c, id)->pos > pos; id = entry_at(c, id)->next)
+    for (snap_id id = first_in(c, top->live, l); id && entry_at(c, id)->pos > pos;
+         id = first_in(c, entry_at(c, id)->next, l))
         deeper = id;
     if (deeper) {
         refresh(c, deeper);
         return;
     }
-    uint32_t left = top->n_live - top->n_own; /* live entries not yet passed */
+    uint32_t left = top->at[l].n_live - top->at[l].n_own; /* live entries not yet passed */
     for (uint32_t n = top->child; left;) {
         const struct radix_node *x = node_at(c, n);
-        if (x->n_live && !x->n_own) {
+        if (x->at[l].n_live && !x->at[l].n_own) {
             n = x->child;
             continue;
         }
-        if (x->n_own) {
-            refresh(c, shallowest(c, x));
-            left -= x->n_live;
+        if (x->at[l].n_own) {
+            refresh(c, shallowest(c, x, l));
+            left -= x->at[l].n_live;
         }
         while (left && !node_at(c, n)->next)
             n = node_at(c, n)->parent;
@@ -223,27 +261,56 @@ static void refresh_below(struct cache *c, uint32_t node, uint32_t pos)
     }
 }
 
-/* The one live entry below x's edge, not counting the child but. */
-static snap_id lone_below(const struct cache *c, const struct radix_node *x, uint32_t but)
+/* The layer's one entry below x's edge, not counting the child but. */
+static snap_id lone_below(const struct cache *c, const struct radix_node *x, uint32_t but,
+                          enum layer l)
 {
     for (;;) {
         uint32_t n = x->child;
-        while (n == but || !node_at(c, n)->n_live)
+        while (n == but || !node_at(c, n)->at[l].n_live)
             n = node_at(c, n)->next;
         x = node_at(c, n);
-        if (x->n_own)
-            return x->live;
+        if (x->at[l].n_own)
+            return first_in(c, x->live, l);
     }
+}
+
+/* An entry at (node, pos) has come into the layer, or gone: here = 1 or 0.  Whose gap, pages or tip may have
+ * changed: the entry above; those right below; and where its path meets others', a single path that lost or won
+ * a companion. */
+static void refresh_around(struct cache *c, uint32_t node, uint32_t pos, enum layer l,
+                           uint32_t here)
+{
+    const snap_id above = above_in(c, node, pos, l);
+    if (above)
+        refresh(c, above);
+    refresh_below(c, node, pos, l);
+    uint32_t meet = node, from = 0;
+    while (meet && node_at(c, meet)->at[l].n_live == here) {
+        from = meet;
+        meet = node_at(c, meet)->parent;
+    }
+    if (!meet || meet == node || meet == RADIX_ROOT)
+        return;
+    const struct radix_node *x = node_at(c, meet);
+    if (x->at[l].n_live - x->at[l].n_own == here + 1)
+        refresh(c, lone_below(c, x, from, l));
+}
+
+static bool has_payload(const struct entry *e)
+{
+    return e->state == ENTRY_LIVE && entry_has(e, TIER_RAM) && !e->fetching;
 }
 
 snap_id entry_any_below(const struct cache *c, uint32_t node, uint32_t but)
 {
+    const enum layer l = c->ram;
     for (uint32_t n = node_at(c, node)->child; n;) {
         const struct radix_node *x = node_at(c, n);
         for (snap_id id = n == but ? 0 : x->live; id; id = entry_at(c, id)->next)
-            if (entry_at(c, id)->state == ENTRY_LIVE)
+            if (has_payload(entry_at(c, id)))
                 return id;
-        if (n != but && x->n_live > x->n_own) {
+        if (n != but && x->at[l].n_live > x->at[l].n_own) {
             n = x->child;
             continue;
         }
@@ -254,72 +321,110 @@ snap_id entry_any_below(const struct cache *c, uint32_t node, uint32_t but)
     return 0;
 }
 
-/* An entry at (node, pos) has come, or gone: here = 1 or 0.  Whose gap, pages or tip may have changed:
- * the entry above; those right below; and where its path meets others', a single path that lost or won a
- * companion. */
-static void refresh_around(struct cache *c, uint32_t node, uint32_t pos, uint32_t here)
+snap_id entry_donor(const struct cache *c, snap_id id, uint32_t *shared)
 {
-    const snap_id above = entry_above(c, node, pos);
-    if (above)
-        refresh(c, above);
-    refresh_below(c, node, pos);
-    uint32_t meet = node, from = 0;
-    while (meet && node_at(c, meet)->n_live == here) {
-        from = meet;
-        meet = node_at(c, meet)->parent;
+    const struct entry *e = entry_at(c, id);
+    const enum layer l = c->ram;
+    /* The deepest node of the path with another one in or below it. */
+    uint32_t from = 0;
+    for (uint32_t n = e->node; n; from = n, n = node_at(c, n)->parent) {
+        const struct radix_node *x = node_at(c, n);
+        const uint32_t own_branch = from ? node_at(c, from)->at[l].n_live : 0;
+        const snap_id below =
+            x->at[l].n_live > x->at[l].n_own + own_branch ? entry_any_below(c, n, from) : 0;
+        if (below) {
+            *shared = MIN(x->end, e->pos);
+            return *shared ? below : 0;
+        }
+        for (snap_id o = x->live; o; o = entry_at(c, o)->next)
+            if (o != id && has_payload(entry_at(c, o))) {
+                *shared = MIN(entry_at(c, o)->pos, e->pos);
+                return o;
+            }
     }
-    if (!meet || meet == node || meet == RADIX_ROOT)
-        return;
-    const struct radix_node *x = node_at(c, meet);
-    if (x->n_live - x->n_own == here + 1)
-        refresh(c, lone_below(c, x, from));
+    *shared = 0;
+    return 0;
 }
 
 /* -- live ------------------------------------------------------------------------------------ */
 
-static uint64_t node_pages(const struct cache *c, const struct radix_node *x)
+static uint64_t node_pages(const struct cache *c, const struct radix_node *x, enum layer l)
 {
     const uint32_t page = c->o.page_tokens;
-    if (!x->n_live)
+    const struct radix_layer *y = &x->at[l];
+    if (!y->n_live)
         return 0;
-    return x->kv / page - x->start / page + (x->n_live == x->n_own && x->kv % page != 0);
+    return y->kv / page - x->start / page + (y->n_live == y->n_own && y->kv % page != 0);
 }
 
-static void node_set(struct cache *c, struct radix_node *x)
+static void node_set(struct cache *c, struct radix_node *x, enum layer l)
 {
-    if (!x->n_live)
-        x->kv = x->start;
-    else if (x->n_live > x->n_own)
-        x->kv = x->end;
+    struct radix_layer *y = &x->at[l];
+    if (!y->n_live)
+        y->kv = x->start;
+    else if (y->n_live > y->n_own)
+        y->kv = x->end;
     else
-        x->kv = entry_at(c, x->live)->pos;
+        y->kv = entry_at(c, first_in(c, x->live, l))->pos;
 }
 
-/* by = +1 or -1 live entries in node's edge, already in or out of its list. */
-static void count(struct cache *c, uint32_t node, int by)
+/* by = +1 or -1 entries of the layer in node's edge; lists and tiers say so already. */
+static void count(struct cache *c, uint32_t node, enum layer l, int by)
 {
     for (uint32_t n = node; n; n = node_at(c, n)->parent) {
         struct radix_node *x = node_at(c, n);
-        c->n_pages -= node_pages(c, x);
-        x->n_own += n == node ? (uint32_t)by : 0;
-        x->n_live += (uint32_t)by;
-        node_set(c, x);
-        c->n_pages += node_pages(c, x);
+        c->n_pages[l] -= node_pages(c, x, l);
+        x->at[l].n_own += n == node ? (uint32_t)by : 0;
+        x->at[l].n_live += (uint32_t)by;
+        node_set(c, x, l);
+        c->n_pages[l] += node_pages(c, x, l);
     }
 }
 
-void entry_enter(struct cache *c, snap_id id)
+void entry_join(struct cache *c, snap_id id, enum tier t)
+{
+    struct entry *e = entry_at(c, id);
+    e->tiers |= (uint8_t)(1u << layer_bit(t));
+    e->slot[t] = ranks_add(&c->ranks[t], id);
+    ranks_at(c, e, t)->cell = e->cell;
+    ranks_at(c, e, t)->barred = e->pins > 0;
+    const enum layer l = layer_of(c, t);
+    if (l == LAYER_ANY)
+        return;
+    count(c, e->node, l, 1);
+    refresh(c, id);
+    refresh_around(c, e->node, e->pos, l, 1);
+}
+
+void entry_part(struct cache *c, snap_id id, enum tier t)
+{
+    struct entry *e = entry_at(c, id);
+    e->tiers &= (uint8_t) ~(1u << layer_bit(t));
+    const snap_id moved = ranks_drop(&c->ranks[t], e->slot[t]);
+    entry_at(c, moved)->slot[t] = e->slot[t];
+    const enum layer l = layer_of(c, t);
+    if (l == LAYER_ANY)
+        return;
+    count(c, e->node, l, -1);
+    if (e->tiers)
+        refresh(c, id);
+    refresh_around(c, e->node, e->pos, l, 0);
+}
+
+void entry_enter(struct cache *c, snap_id id, enum tier t)
 {
     struct entry *e = entry_at(c, id);
     ghosts_drop(c, id);
-    e->state = ENTRY_PLANNED;
-    e->slot = ranks_add(&c->ranks, id);
+    e->state = t == TIER_RAM ? ENTRY_PLANNED : ENTRY_LIVE;
+    e->tiers = 0;
+    c->n_live++;
     list_add(c, &node_at(c, e->node)->live, id);
-    count(c, e->node, 1);
+    count(c, e->node, LAYER_ANY, 1);
     if (c->policy->enter)
         c->policy->enter(c, id);
+    entry_join(c, id, t);
     refresh(c, id);
-    refresh_around(c, e->node, e->pos, 1);
+    refresh_around(c, e->node, e->pos, LAYER_ANY, 1);
 }
 
 void entry_leave(struct cache *c, snap_id id, enum ghost_why why, uint64_t now_ns)
@@ -327,18 +432,20 @@ void entry_leave(struct cache *c, snap_id id, enum ghost_why why, uint64_t now_n
     struct entry *e = entry_at(c, id);
     if (c->policy->leave)
         c->policy->leave(c, id);
-    list_drop(c, &node_at(c, e->node)->live, id);
-    count(c, e->node, -1);
-    const snap_id moved = ranks_drop(&c->ranks, e->slot);
-    entry_at(c, moved)->slot = e->slot;
+    for (enum tier t = TIER_RAM; t < N_TIERS; t++)
+        if (entry_has(e, t))
+            entry_part(c, id, t);
+    c->n_live--;
     c->n_pins -= e->pins > 0;
     e->pins = 0;
-    e->user_pin = false;
+    e->user_pin = e->fetching = e->writing = e->broken = false;
     e->state = ENTRY_GHOST;
     e->why = (uint8_t)why;
     e->gone_ns = now_ns;
+    list_drop(c, &node_at(c, e->node)->live, id);
+    count(c, e->node, LAYER_ANY, -1);
     ghosts_add(c, id);
-    refresh_around(c, e->node, e->pos, 0);
+    refresh_around(c, e->node, e->pos, LAYER_ANY, 0);
 }
 
 void entry_pin(struct cache *c, snap_id id, int by)
@@ -347,83 +454,121 @@ void entry_pin(struct cache *c, snap_id id, int by)
     c->n_pins -= e->pins > 0;
     e->pins += (uint32_t)by;
     c->n_pins += e->pins > 0;
-    entry_rank(c, e)->barred = e->pins > 0;
+    for (enum tier t = TIER_RAM; t < N_TIERS; t++)
+        if (entry_has(e, t))
+            ranks_at(c, e, t)->barred = e->pins > 0;
     entry_revalue(c, id);
 }
 
-uint64_t entry_cost(const struct cache *c, uint32_t node, uint32_t pos)
+uint32_t entry_resident(const struct cache *c, uint32_t node, uint32_t pos, enum tier t,
+                        uint64_t *missing)
 {
+    const enum layer l = layer_of(c, t);
     const uint32_t page = c->o.page_tokens;
-    uint32_t n = node;
-    while (n && !node_at(c, n)->n_live)
-        n = node_at(c, n)->parent;
-    const struct radix_node *x = node_at(c, n);
-    uint64_t pages = 0;
-    if (!n)
-        pages = ceil_div(pos, page);
-    else if (x->kv < pos)
-        pages =
-            ceil_div(pos, page) - (x->n_live == x->n_own ? ceil_div(x->kv, page) : x->kv / page);
-    return c->o.snap_bytes + pages * c->page_bytes;
+    while (node && !node_at(c, node)->at[l].n_live)
+        node = node_at(c, node)->parent;
+    if (!node) {
+        *missing = ceil_div(pos, page);
+        return 0;
+    }
+    const struct radix_layer *y = &node_at(c, node)->at[l];
+    *missing = 0;
+    if (y->kv < pos)
+        *missing =
+            ceil_div(pos, page) - (y->n_live == y->n_own ? ceil_div(y->kv, page) : y->kv / page);
+    return MIN(y->kv, pos);
 }
 
-uint64_t entry_bytes(const struct cache *c, const struct entry *e)
+uint64_t entry_cost(const struct cache *c, uint32_t node, uint32_t pos, enum tier t)
 {
-    return c->o.snap_bytes + e->pages * c->page_bytes;
+    uint64_t missing;
+    entry_resident(c, node, pos, t, &missing);
+    return c->o.snap_bytes + missing * c->page_bytes;
 }
 
-static void renew(struct cache *c)
+uint64_t entry_bytes(const struct cache *c, const struct entry *e, enum tier t)
 {
-    ranks_renew(&c->ranks, c->now, c->policy->rate, c);
+    return c->o.snap_bytes + e->pages[t] * c->page_bytes;
 }
 
-double entry_value(struct cache *c, snap_id id)
+/* -- value ----------------------------------------------------------------------------------- */
+
+static void renew(struct cache *c, enum tier t)
 {
-    renew(c);
-    return entry_rank(c, entry_at(c, id))->value;
+    ranks_renew(&c->ranks[t], c->now, c->policy->rate, c);
 }
 
+double entry_value(struct cache *c, snap_id id, enum tier t)
+{
+    renew(c, t);
+    return ranks_at(c, entry_at(c, id), t)->value;
+}
+
+/* Before the first question of a request nothing needs to be up to date: chances are not read while they are still
+ * being booked. */
 void entry_revalue(struct cache *c, snap_id id)
 {
-    ranks_update(&c->ranks, entry_at(c, id)->slot, c->policy->rate, c);
+    const struct entry *e = entry_at(c, id);
+    for (enum tier t = TIER_RAM; t < N_TIERS; t++)
+        if (entry_has(e, t) && c->ranks[t].epoch == c->now)
+            ranks_update(&c->ranks[t], e->slot[t], c->policy->rate, c);
 }
 
-snap_id entry_least(struct cache *c, snap_id but)
+void entry_reweigh(struct cache *c, snap_id id)
 {
-    renew(c);
-    const uint32_t slot = ranks_least(&c->ranks);
-    const snap_id least = slot == UINT32_MAX ? 0 : c->ranks.list[slot].id;
-    if (!but || entry_at(c, but)->pins != 1)
+    const struct entry *e = entry_at(c, id);
+    for (enum tier t = TIER_RAM; t < N_TIERS; t++)
+        if (entry_has(e, t))
+            ranks_at(c, e, t)->weight = c->policy->weight ? c->policy->weight(c, e, t) : 1;
+    entry_revalue(c, id);
+}
+
+void entry_set_cell(struct cache *c, snap_id id, uint32_t cell)
+{
+    struct entry *e = entry_at(c, id);
+    e->cell = cell;
+    for (enum tier t = TIER_RAM; t < N_TIERS; t++)
+        if (entry_has(e, t))
+            ranks_at(c, e, t)->cell = cell;
+    entry_revalue(c, id);
+}
+
+snap_id entry_least(struct cache *c, enum tier t, snap_id but)
+{
+    renew(c, t);
+    const uint32_t slot = ranks_least(&c->ranks[t]);
+    const snap_id least = slot == UINT32_MAX ? 0 : c->ranks[t].list[slot].id;
+    if (!but || entry_at(c, but)->pins != 1 || !entry_has(entry_at(c, but), t))
         return least;
-    const struct rank *b = entry_rank(c, entry_at(c, but));
-    if (!least || b->value < c->ranks.list[slot].value ||
-        (b->value == c->ranks.list[slot].value && but < least))
+    const struct rank *b = ranks_at(c, entry_at(c, but), t);
+    if (!least || b->value < c->ranks[t].list[slot].value ||
+        (b->value == c->ranks[t].list[slot].value && but < least))
         return but;
     return least;
 }
 
-double entry_loss(struct cache *c, uint64_t need, snap_id but)
+double entry_loss(struct cache *c, enum tier t, uint64_t need, snap_id but)
 {
     double loss = 0;
     snap_id hidden = 0; /* a list by newer, which only ghosts use otherwise */
     for (uint64_t freed = 0; freed < need;) {
-        const snap_id id = entry_least(c, but);
+        const snap_id id = entry_least(c, t, but);
         if (!id)
             break;
         struct entry *e = entry_at(c, id);
-        loss += entry_rank(c, e)->value * (double)entry_bytes(c, e);
-        freed += entry_bytes(c, e);
+        loss += ranks_at(c, e, t)->value * (double)entry_bytes(c, e, t);
+        freed += entry_bytes(c, e, t);
         if (id == but) {
             but = 0;
             continue;
         }
-        ranks_hide(&c->ranks, e->slot);
+        ranks_hide(&c->ranks[t], e->slot[t]);
         e->newer = hidden;
         hidden = id;
     }
     for (snap_id next; hidden; hidden = next) {
         next = entry_at(c, hidden)->newer;
-        ranks_show(&c->ranks, entry_at(c, hidden)->slot);
+        ranks_show(&c->ranks[t], entry_at(c, hidden)->slot[t]);
     }
     return loss;
 }
@@ -431,13 +576,14 @@ double entry_loss(struct cache *c, uint64_t need, snap_id but)
 uint64_t entry_pinned_bytes(struct cache *c, snap_id but)
 {
     const uint32_t page = c->o.page_tokens, mark = ++c->mark;
+    const struct ranks *r = &c->ranks[TIER_RAM];
     uint64_t bytes = 0;
-    for (uint32_t i = 0, left = c->n_pins; i < c->ranks.n && left; i++) {
-        const struct entry *e = entry_at(c, c->ranks.list[i].id);
+    for (uint32_t i = 0, left = c->n_pins; i < r->n && left; i++) {
+        const struct entry *e = entry_at(c, r->list[i].id);
         if (!e->pins)
             continue;
         left--;
-        if (e->pins <= (c->ranks.list[i].id == but))
+        if (e->pins <= (r->list[i].id == but))
             continue;
         /* what earlier ones share with this path; two that end in one edge are both counted from its start,
          * so the sum is an upper bound */
@@ -457,17 +603,15 @@ uint64_t entry_pinned_bytes(struct cache *c, snap_id but)
 /* -- the tree's hooks ------------------------------------------------------------------------ */
 
 /* What ends at or before upper's end moves there; the lists run from deep to shallow. */
-static uint32_t split_list(struct cache *c, uint32_t *lower_head, uint32_t *upper_head, uint32_t at,
-                           uint32_t upper)
+static void split_list(struct cache *c, uint32_t *lower_head, uint32_t *upper_head, uint32_t at,
+                       uint32_t upper)
 {
-    uint32_t n = 0;
     while (*lower_head && entry_at(c, *lower_head)->pos > at)
         lower_head = &entry_at(c, *lower_head)->next;
     *upper_head = *lower_head;
     *lower_head = 0;
-    for (snap_id id = *upper_head; id; id = entry_at(c, id)->next, n++)
+    for (snap_id id = *upper_head; id; id = entry_at(c, id)->next)
         entry_at(c, id)->node = upper;
-    return n;
 }
 
 static void on_split(void *ctx, uint32_t upper, uint32_t lower)
@@ -475,14 +619,20 @@ static void on_split(void *ctx, uint32_t upper, uint32_t lower)
     struct cache *c = ctx;
     struct radix_node *u = node_at(c, upper), *x = node_at(c, lower);
     split_list(c, &x->ghost, &u->ghost, u->end, upper);
-    u->n_own = split_list(c, &x->live, &u->live, u->end, upper);
-    u->n_live = x->n_live;
-    x->n_own -= u->n_own;
-    x->n_live -= u->n_own;
+    split_list(c, &x->live, &u->live, u->end, upper);
     u->done = MIN(x->done, u->end);
     x->done = MAX(x->done, x->start);
-    node_set(c, u);
-    node_set(c, x);
+    for (enum layer l = LAYER_ANY; l < N_LAYERS; l++) {
+        uint32_t moved = 0;
+        for (snap_id id = u->live; id; id = entry_at(c, id)->next)
+            moved += in_layer(entry_at(c, id), l);
+        u->at[l].n_own = moved;
+        u->at[l].n_live = x->at[l].n_live;
+        x->at[l].n_own -= moved;
+        x->at[l].n_live -= moved;
+        node_set(c, u, l);
+        node_set(c, x, l);
+    }
 }
 
 static void join_list(struct cache *c, uint32_t *lower_head, uint32_t upper_head, uint32_t lower)
@@ -501,10 +651,12 @@ static void on_merge(void *ctx, uint32_t upper, uint32_t lower)
     struct radix_node *x = node_at(c, lower);
     join_list(c, &x->ghost, u->ghost, lower);
     join_list(c, &x->live, u->live, lower);
-    if (!x->n_live)
-        x->kv = u->kv;
-    x->n_own += u->n_own;
-    x->n_live = u->n_live;
+    for (enum layer l = LAYER_ANY; l < N_LAYERS; l++) {
+        if (!x->at[l].n_live)
+            x->at[l].kv = u->at[l].kv;
+        x->at[l].n_own += u->at[l].n_own;
+        x->at[l].n_live = u->at[l].n_live;
+    }
     if (x->done == x->start)
         x->done = u->done;
 }

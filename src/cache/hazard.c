@@ -11,7 +11,7 @@ static const double prior_of_kind[CUT_N_KINDS] = {
     [CUT_PROMPT] = .06,  [CUT_SYSTEM] = .04,    [CUT_MESSAGE] = .004,
     [CUT_LADDER] = .004, [CUT_GRID] = .004,     [CUT_PINNED] = .08,
 };
-static const double prior_weight = 100; /* in exposure, as are the bounds of a family's */
+static const double prior_weight = 110; /* in exposure, as are the bounds of a family's */
 static const double family_weight_min = 20, family_weight_max = 1000;
 
 uint32_t hazard_age(uint32_t age)

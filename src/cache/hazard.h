@@ -4,7 +4,7 @@
  * time (exposure, one per entry and request) and now and then are hit.  Counts are kept over all traffic and
  * per family, and shrunk towards one another:
  *
- *     g = (hits[s] + 100 prior[s]) / (exposure[s] + 100)            over all traffic
+ *     g = (hits[s] + 110 prior[s]) / (exposure[s] + 110)            over all traffic
  *     h = (hits[f,s] + w g) / (exposure[f,s] + w)                   in family f, w = 1 / g within 20 .. 1000
  *
  * so that a family seen once has the habits of all, and one seen often its own.  w is the time in which all

@@ -36,11 +36,11 @@ static void an_unknown_family_has_the_habits_of_all_and_a_known_one_its_own(void
     assert_true(near(prior, .06 / 1.25));
     assert_true(near(hazard_of(&z, 77, s), prior));
     hazard_book(&z, 0, s, 30, 100, 1);
-    const double all = (30 + 100 * prior) / (100 + 100);
+    const double all = (30 + 110 * prior) / (100 + 110);
     assert_true(near(hazard_of(&z, 0, s), all));
     assert_true(near(hazard_of(&z, 77, s), all));
     hazard_book(&z, 77, s, 0, 180, 2);
-    const double now = (30 + 100 * prior) / (280 + 100);
+    const double now = (30 + 110 * prior) / (280 + 110);
     assert_true(1 / now < 20);
     assert_true(near(hazard_of(&z, 77, s), 20 * now / (180 + 20)));
     assert_true(near(hazard_of(&z, 78, s), now));

@@ -35,31 +35,78 @@ static enum rc check_hints(const struct plan_req *r, struct err *err)
     return RC_OK;
 }
 
-static snap_id deepest(const struct cache *c, uint32_t list, uint32_t limit, bool live)
+static snap_id deepest_ghost(const struct cache *c, uint32_t list, uint32_t limit)
 {
     for (snap_id id = list; id; id = entry_at(c, id)->next)
-        if (entry_at(c, id)->pos <= limit && (!live || entry_at(c, id)->state == ENTRY_LIVE))
+        if (entry_at(c, id)->pos <= limit)
             return id;
     return 0;
 }
 
+static bool in_memory(const struct entry *e)
+{
+    return entry_has(e, TIER_RAM) && !e->fetching;
+}
+
+/* Tokens saved by going on from the entry: those before it, less those that could be evaluated while it is read. */
+static double saves(const struct cache *c, const struct entry *e)
+{
+    if (in_memory(e))
+        return e->pos;
+    return e->pos - cost_read_tokens(&c->cost, entry_cost(c, e->node, e->pos, TIER_RAM));
+}
+
+/* The kept entry of this edge that saves most; *best is what is to be beaten. */
+static snap_id better_in(const struct cache *c, uint32_t list, uint32_t limit, bool disk,
+                         double *best)
+{
+    snap_id found = 0;
+    for (snap_id id = list; id; id = entry_at(c, id)->next) {
+        const struct entry *e = entry_at(c, id);
+        if (e->pos > limit || e->state != ENTRY_LIVE || e->broken || (!disk && !in_memory(e)) ||
+            saves(c, e) <= *best)
+            continue;
+        *best = saves(c, e);
+        found = id;
+    }
+    return found;
+}
+
 /* c->path has been walked. */
-static struct lookup look_up(const struct cache *c, const struct plan_req *r)
+static struct lookup look_up(const struct cache *c, const struct plan_req *r, bool disk)
 {
     struct lookup l = {.path = &c->path, .lcp = c->path.len};
     for (uint32_t i = 0; i < c->path.n && l.done == radix_at(&c->tree, c->path.nodes[i])->start;
          i++)
         l.done = MIN(radix_at(&c->tree, c->path.nodes[i])->done, l.lcp);
     l.limit = MIN(l.done, r->n - 1);
-    for (uint32_t i = c->path.n; i-- > 0 && !(l.live && l.ghost);) {
+    double best = 0;
+    for (uint32_t i = c->path.n; i-- > 0;) {
         const struct radix_node *x = radix_at(&c->tree, c->path.nodes[i]);
-        if (!l.live && !r->no_reuse)
-            l.live = deepest(c, x->live, l.limit, true);
+        if (!r->no_reuse && x->end > best) {
+            const snap_id id = better_in(c, x->live, l.limit, disk, &best);
+            l.live = id ? id : l.live;
+        }
         if (!l.ghost)
-            l.ghost = deepest(c, x->ghost, l.limit, false);
+            l.ghost = deepest_ghost(c, x->ghost, l.limit);
     }
     l.start = l.live ? entry_at(c, l.live)->pos : 0;
     return l;
+}
+
+/* The deepest kept entry of the path that was not worth reading, if it is deeper than start. */
+static snap_id left_on_disk(const struct cache *c, const struct lookup *l)
+{
+    for (uint32_t i = l->path->n; i-- > 0;)
+        for (snap_id id = radix_at(&c->tree, l->path->nodes[i])->live; id;
+             id = entry_at(c, id)->next) {
+            const struct entry *e = entry_at(c, id);
+            if (e->pos <= l->start)
+                return 0;
+            if (e->pos <= l->limit && e->state == ENTRY_LIVE && !e->broken)
+                return id;
+        }
+    return 0;
 }
 
 /* The running request that is about to compute most of what this one lacks. */
@@ -101,12 +148,17 @@ static void attribute(const struct cache *c, const struct plan_req *r, const str
             return;
     }
     uint32_t top = l->start;
+    const snap_id unread = left_on_disk(c, l);
+    if (unread) { /* it went from memory, and reading it back takes longer than what it saves */
+        plan->lost_evicted = entry_at(c, unread)->pos - top;
+        top = entry_at(c, unread)->pos;
+    }
     const struct entry *g = l->ghost ? entry_at(c, l->ghost) : NULL;
-    if (g && g->pos > l->start) {
-        const uint32_t lost = g->pos - l->start;
+    if (g && g->pos > top) {
+        const uint32_t lost = g->pos - top;
         top = g->pos;
         if (g->why == GHOST_EVICTED) {
-            plan->lost_evicted = lost;
+            plan->lost_evicted += lost;
             plan->evicted_ns = g->gone_ns;
         } else if (g->why == GHOST_SMALL) {
             plan->lost_minimum = lost;
@@ -149,7 +201,7 @@ static snap_id plan_entry(struct cache *c, struct active *a, uint32_t pos, enum 
     c->stats.rejected += *why && *why != REJECT_HELD;
     if (*why)
         return 0;
-    entry_enter(c, id);
+    entry_enter(c, id, TIER_RAM);
     entry_at(c, id)->owner = (uint32_t)a->ticket;
     a->planned[a->n_planned++] = id;
     return id;
@@ -214,6 +266,37 @@ static void book_plan(struct cache *c, const struct plan_req *r, const struct pl
     s->lost_last += p->lost_last;
 }
 
+/* Room in memory for an entry that is on disk. */
+static bool fetch(struct cache *c, snap_id id, struct plan *plan, uint64_t now_ns)
+{
+    struct entry *e = entry_at(c, id);
+    snap_id none = 0;
+    uint64_t missing;
+    if (e->fetching) { /* for another request */
+        plan->fetch = true;
+        return true;
+    }
+    if (!ranks_reserve(&c->ranks[TIER_RAM]))
+        return false;
+    const uint64_t cost = entry_cost(c, e->node, e->pos, TIER_RAM);
+    entry_pin(c, id, 1);
+    bool room = cost <= c->o.ram_bytes;
+    while (room && cache_used(c, TIER_RAM) + entry_cost(c, e->node, e->pos, TIER_RAM) >
+                       c->o.ram_bytes) /* KV it shares may go too */
+        room = cache_make_room(c, entry_cost(c, e->node, e->pos, TIER_RAM), &none, now_ns);
+    entry_pin(c, id, -1);
+    if (!room)
+        return false;
+    plan->fetch = true;
+    plan->fetch_from = entry_resident(c, e->node, e->pos, TIER_RAM, &missing);
+    plan->fetch_bytes = c->o.snap_bytes + missing * c->page_bytes;
+    c->stats.fetches++;
+    c->stats.fetch_bytes += plan->fetch_bytes;
+    entry_join(c, id, TIER_RAM);
+    e->fetching = true;
+    return true;
+}
+
 enum rc plan_make(struct cache *c, const struct plan_req *r, uint64_t now_ns, struct plan *plan,
                   struct err *err)
 {
@@ -230,7 +313,7 @@ enum rc plan_make(struct cache *c, const struct plan_req *r, uint64_t now_ns, st
 
     struct lookup l;
     if (r->may_wait && !r->no_reuse && c->policy->admit) {
-        l = look_up(c, r);
+        l = look_up(c, r, true);
         struct active *other = worth_waiting_for(c, r, l.start, &plan->wait_pos);
         if (other) {
             promise(other, plan->wait_pos);
@@ -243,7 +326,9 @@ enum rc plan_make(struct cache *c, const struct plan_req *r, uint64_t now_ns, st
     c->now++;
     if (c->policy->tick)
         c->policy->tick(c); /* may forget ghosts */
-    l = look_up(c, r);
+    l = look_up(c, r, true);
+    if (l.live && !in_memory(entry_at(c, l.live)) && !fetch(c, l.live, plan, now_ns))
+        l = look_up(c, r, false);
     struct active *a = &c->active[c->n_active++];
     *a = (struct active){
         .ticket = ++c->last_ticket, .n = r->n, .progress = l.start, .restore = l.live};
@@ -311,7 +396,7 @@ void plan_done(struct cache *c, const struct plan *p, const token *seq, uint32_t
             cache_unplan(c, a->planned[i], GHOST_ABANDONED, now_ns);
     }
     if (a->restore)
-        entry_pin(c, a->restore, -1);
+        cache_unpin(c, a->restore, now_ns);
     if (n > a->n)
         c->gen_tokens += ((double)(n - a->n) - c->gen_tokens) / 32;
     mem_free(a->prompt);

@@ -2,12 +2,14 @@
  *
  * The facade (cache.c, plan.c) keeps the tree, the bytes and the pins; a policy proposes cuts and ranks
  * entries.  Only the facade evicts, always the entry of least value, value = weight * rate.  A function may be
- * missing: it then does nothing, admits nothing, weighs 1.
+ * missing: it then does nothing, admits nothing, writes nothing, weighs 1.
  */
 #ifndef HOLDFAST_CACHE_POLICY_H
 #define HOLDFAST_CACHE_POLICY_H
 
 #include "cache/cache.h"
+
+enum tier { TIER_RAM, TIER_DISK, N_TIERS };
 
 struct active;
 struct candidates;
@@ -32,6 +34,9 @@ struct policy {
      * 0: there is room.  Is it worth that? */
     bool (*admit)(struct cache *c, const struct entry *e, uint32_t gap, double loss);
 
+    /* The entry has to leave memory.  Is it worth writing to disk? */
+    bool (*spill)(const struct cache *c, const struct entry *e);
+
     /* Life of an entry.  born: first sight (family and kind set).  enter, leave: becomes and ceases to be
      * live.  hit: restored, or would have been.  tip: tip is about to become the given value.  kind: kind is
      * about to become the given value.  gone: forgotten altogether. */
@@ -45,7 +50,7 @@ struct policy {
 
     /* value = weight * rate(cell).  weight changes only with the entry's neighbours and hits; rate may change
      * between requests. */
-    double (*weight)(const struct cache *c, const struct entry *e);
+    double (*weight)(const struct cache *c, const struct entry *e, enum tier t);
     double (*rate)(const struct cache *c, uint32_t cell);
 };
 

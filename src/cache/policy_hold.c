@@ -116,15 +116,16 @@ static uint32_t situation_now(const struct cache *c, const struct entry *e, bool
 }
 
 /* A live entry stands in the cell of its situation. */
-static void take_cell(struct cache *c, struct entry *e)
+static void take_cell(struct cache *c, snap_id id)
 {
-    entry_rank(c, e)->cell =
-        hazard_ref(&hold_of(c)->hazard, e->family, situation_now(c, e, e->tip), c->now);
+    const struct entry *e = entry_at(c, id);
+    entry_set_cell(c, id,
+                   hazard_ref(&hold_of(c)->hazard, e->family, situation_now(c, e, e->tip), c->now));
 }
 
 static void give_cell(struct cache *c, const struct entry *e)
 {
-    hazard_unref(&hold_of(c)->hazard, entry_rank(c, e)->cell);
+    hazard_unref(&hold_of(c)->hazard, e->cell);
 }
 
 static void hold_born(struct cache *c, snap_id id)
@@ -139,7 +140,7 @@ static void hold_gone(struct cache *c, snap_id id)
 
 static void hold_enter(struct cache *c, snap_id id)
 {
-    take_cell(c, entry_at(c, id));
+    take_cell(c, id);
 }
 
 static void hold_leave(struct cache *c, snap_id id)
@@ -160,10 +161,8 @@ static void hold_hit(struct cache *c, snap_id id)
     e->hits++;
     e->last = e->booked = c->now;
     due_add(c, id);
-    if (entry_is_live(e)) {
-        take_cell(c, e);
-        entry_revalue(c, id);
-    }
+    if (entry_is_live(e))
+        take_cell(c, id);
 }
 
 static void hold_tip(struct cache *c, snap_id id, bool tip)
@@ -172,7 +171,7 @@ static void hold_tip(struct cache *c, snap_id id, bool tip)
     account(c, e);
     give_cell(c, e);
     e->tip = tip;
-    take_cell(c, e);
+    take_cell(c, id);
 }
 
 static void hold_kind(struct cache *c, snap_id id, enum cut_kind kind)
@@ -192,7 +191,7 @@ static void hold_tick(struct cache *c)
             account(c, e);
             if (entry_is_live(e)) {
                 give_cell(c, e);
-                take_cell(c, e);
+                take_cell(c, id);
             }
             if (k < DUE_OCTAVES - 1)
                 continue;
@@ -313,7 +312,7 @@ static void hold_place(struct cache *c, const struct plan_req *r, const struct l
 /* -- retention ------------------------------------------------------------------------------- */
 
 /* What is there has been paid for; chances are estimates.  Changing places at equal worth only costs copies. */
-static const double admit_margin = 1.5;
+static const double admit_margin = 1.35;
 
 static bool hold_admit(struct cache *c, const struct entry *e, uint32_t gap, double loss)
 {
@@ -321,9 +320,28 @@ static bool hold_admit(struct cache *c, const struct entry *e, uint32_t gap, dou
     return h * gap > admit_margin * loss;
 }
 
-static double hold_weight(const struct cache *c, const struct entry *e)
+static bool faster_read(const struct cache *c, const struct entry *e)
 {
-    return e->gap / (double)(c->o.snap_bytes + e->pages * c->page_bytes);
+    return c->o.disk_bytes &&
+           e->gap > cost_read_tokens(&c->cost, c->o.snap_bytes + e->pos * c->o.token_bytes);
+}
+
+/* Worth a write: reading it back takes less time than the tokens at risk, and it has been of use or is likely to
+ * be. */
+static bool hold_spill(const struct cache *c, const struct entry *e)
+{
+    const double h = hazard_of(&hold_of(c)->hazard, e->family, situation_now(c, e, e->tip));
+    return faster_read(c, e) && (e->hits || h * 256 >= .5);
+}
+
+/* Tokens at risk per byte.  In memory, what is on disk or would go there risks no more than being read again. */
+static double hold_weight(const struct cache *c, const struct entry *e, enum tier t)
+{
+    const uint64_t bytes = entry_bytes(c, e, t);
+    double risk = e->gap;
+    if (t == TIER_RAM && (entry_has(e, TIER_DISK) || faster_read(c, e)))
+        risk = MIN(risk, cost_read_tokens(&c->cost, bytes));
+    return risk / (double)bytes;
 }
 
 static double hold_rate(const struct cache *c, uint32_t cell)
@@ -347,6 +365,7 @@ const struct policy policy_hold = {
     .tip = hold_tip,
     .kind = hold_kind,
     .gone = hold_gone,
+    .spill = hold_spill,
     .weight = hold_weight,
     .rate = hold_rate,
 };

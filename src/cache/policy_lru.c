@@ -28,9 +28,9 @@ static void lru_enter(struct cache *c, snap_id id)
     entry_at(c, id)->last = c->now;
 }
 
-static double lru_weight(const struct cache *c, const struct entry *e)
+static double lru_weight(const struct cache *c, const struct entry *e, enum tier t)
 {
-    (void)c;
+    (void)c, (void)t;
     return e->last - e->pos * 0x1p-32; /* of one request's entries the deepest goes first */
 }
 
@@ -39,10 +39,14 @@ static void lru_hit(struct cache *c, snap_id id)
     struct entry *e = entry_at(c, id);
     e->hits++;
     e->last = c->now;
-    if (entry_is_live(e)) {
-        entry_rank(c, e)->weight = lru_weight(c, e);
-        entry_revalue(c, id);
-    }
+    if (entry_is_live(e))
+        entry_reweigh(c, id);
+}
+
+static bool lru_spill(const struct cache *c, const struct entry *e)
+{
+    (void)c, (void)e;
+    return true;
 }
 
 const struct policy policy_lru = {
@@ -51,5 +55,6 @@ const struct policy policy_lru = {
     .admit = lru_admit,
     .enter = lru_enter,
     .hit = lru_hit,
+    .spill = lru_spill,
     .weight = lru_weight,
 };

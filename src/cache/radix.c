@@ -295,7 +295,7 @@ static bool trim_pass(struct radix *r, uint64_t bytes)
     for (uint32_t id = r->oldest, next; id && radix_bytes(r) > bytes; id = next) {
         const struct radix_node *x = &r->nodes[id];
         next = x->newer;
-        if (x->child || x->n_live)
+        if (x->child || x->at[0].n_live)
             continue;
         const uint32_t up = x->parent;
         radix_remove_leaf(r, id);
@@ -370,7 +370,9 @@ bool radix_extend(struct radix *r, const token *tokens, uint32_t n, struct radix
     memcpy(label, tokens, (size_t)n * sizeof *label);
     const uint32_t leaf = node_new(r);
     r->nodes[leaf] = (struct radix_node){
-        .label = label, .start = len, .end = len + n, .parent = at, .kv = len, .done = len};
+        .label = label, .start = len, .end = len + n, .parent = at, .done = len};
+    for (int i = 0; i < RADIX_LAYERS; i++)
+        r->nodes[leaf].at[i].kv = len;
     siblings_add(r, leaf);
     index_put(r, leaf);
     walked_add(r, leaf, 0);

@@ -8,7 +8,7 @@
  * parent; radix_trim() takes leaves from its old end.
  *
  * The fields marked cache's are kept by cache.c through the hooks; the tree only leaves nodes with
- * n_live > 0 alone.
+ * at[0].n_live > 0 alone.
  */
 #ifndef HOLDFAST_CACHE_RADIX_H
 #define HOLDFAST_CACHE_RADIX_H
@@ -17,6 +17,14 @@
 
 enum { RADIX_ROOT = 1 }; /* 0 = none */
 
+enum { RADIX_LAYERS = 3 }; /* cache's, see entry.c */
+
+struct radix_layer {
+    uint32_t n_own;  /* live entries in the edge */
+    uint32_t n_live; /* live entries in the edge and below it */
+    uint32_t kv;     /* [start, kv) is resident; start = nothing is */
+};
+
 struct radix_node {
     token *label;                       /* [end - start] */
     uint32_t start, end;                /* positions before and after the edge */
@@ -24,11 +32,9 @@ struct radix_node {
     uint32_t older, newer;              /* by last walk */
     /* cache's: */
     uint32_t live, ghost; /* entries that end in this edge, deepest first */
-    uint32_t n_own;       /* live entries in the edge */
-    uint32_t n_live;      /* live entries in the edge and below it */
-    uint32_t kv;          /* [start, kv) is resident; start = nothing is */
-    uint32_t done;        /* [start, done) was evaluated, not only asked for */
-    uint32_t mark;        /* scratch */
+    struct radix_layer at[RADIX_LAYERS];
+    uint32_t done; /* [start, done) was evaluated, not only asked for */
+    uint32_t mark; /* scratch */
 };
 
 struct radix_hooks {
@@ -37,7 +43,7 @@ struct radix_hooks {
     void (*split)(void *ctx, uint32_t upper, uint32_t lower);
     /* upper, which has no other child, becomes part of lower and is gone afterwards. */
     void (*merge)(void *ctx, uint32_t upper, uint32_t lower);
-    /* A leaf with n_live 0 is about to go. */
+    /* A leaf without live entries is about to go. */
     void (*remove)(void *ctx, uint32_t leaf);
 };
 

@@ -20,7 +20,7 @@ static uint64_t seed_from_env(void)
 static void split(void *ctx, uint32_t upper, uint32_t lower)
 {
     struct radix *r = ctx;
-    r->nodes[upper].n_live = r->nodes[lower].n_live;
+    r->nodes[upper].at[0] = r->nodes[lower].at[0];
 }
 
 static void nothing(void *ctx, uint32_t a, uint32_t b)
@@ -109,7 +109,7 @@ static void the_longest_prefix_is_that_of_a_naive_list(void **state)
 static void mark_live(struct radix *r, const struct radix_path *path, int by)
 {
     for (uint32_t i = 0; i < path->n; i++)
-        radix_at(r, path->nodes[i])->n_live += (uint32_t)by;
+        radix_at(r, path->nodes[i])->at[0].n_live += (uint32_t)by;
 }
 
 static void trimming_takes_the_least_recently_walked_and_never_what_is_live(void **state)

@@ -48,7 +48,9 @@ uint32_t ranks_least(const struct ranks *r);
 /* Leaves a slot out, or takes it in again, until the next ranks_renew of another epoch. */
 void ranks_hide(struct ranks *r, uint32_t slot);
 void ranks_show(struct ranks *r, uint32_t slot);
-/* Aborts when the winner is not the least. */
-void ranks_check(const struct ranks *r);
+/* Nothing in it can be found. */
+bool ranks_all_barred(const struct ranks *r);
+/* Aborts when the winner is not the least, as of request epoch. */
+void ranks_check(const struct ranks *r, uint32_t epoch);
 
 #endif

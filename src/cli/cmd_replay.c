@@ -21,6 +21,7 @@ enum { MAX_LIST = 32 };
 struct replay {
     const char *trace_path, *policies, *budgets, *model;
     double rate; /* prefill, tokens a second */
+    uint64_t disk_bytes, disk_rate;
     uint32_t step, page_tokens;
     bool json, no_hints, charge_tree;
     uint64_t tree_bytes;
@@ -125,6 +126,14 @@ static void print_row(const struct replay *r, const struct row *x)
            x->policy, x->legacy && !x->ram_bytes ? "-" : budget, 100 * share(r, x->reused),
            x->reused, saved, (double)x->snaps / r->t->n, written, x->evictions, lost[0], lost[1],
            lost[2], lost[3]);
+    if (r->disk_bytes && !x->legacy) {
+        char out[16], in[16];
+        str_from_bytes(s->spill_bytes, out);
+        str_from_bytes(s->fetch_bytes, in);
+        printf("%28s disk: %s written in %" PRIu64 " entries, %s read in %" PRIu64
+               ", %.0f s reading\n",
+               "", out, s->spills, in, s->fetches, x->sim.read_seconds);
+    }
     fflush(stdout);
 }
 
@@ -152,6 +161,16 @@ static void write_row(const struct replay *r, const struct row *x, struct jwrite
         jwrite_u64(w, "minimum", s->lost_minimum);
         jwrite_u64(w, "last", s->lost_last);
         jwrite_end_obj(w);
+        if (r->disk_bytes) {
+            jwrite_u64(w, "disk_bytes", r->disk_bytes);
+            jwrite_u64(w, "disk_bytes_at_end", s->disk_bytes);
+            jwrite_u64(w, "spills", s->spills);
+            jwrite_u64(w, "spill_bytes", s->spill_bytes);
+            jwrite_u64(w, "fetches", s->fetches);
+            jwrite_u64(w, "fetch_bytes", s->fetch_bytes);
+            jwrite_u64(w, "disk_evictions", s->disk_evictions);
+            jwrite_fixed(w, "read_seconds", x->sim.read_seconds, 1);
+        }
         jwrite_u64(w, "bytes_at_end", s->bytes);
         jwrite_u64(w, "tree_bytes", s->tree_bytes);
         jwrite_fixed(w, "decide_ms_mean", x->sim.decide_ms_mean, 4);
@@ -197,6 +216,8 @@ static enum rc run_hold(const struct replay *r, struct row *x, struct err *err)
         .step = r->step,
         .tree_bytes = r->tree_bytes,
         .charge_tree = r->charge_tree,
+        .disk_bytes = r->disk_bytes,
+        .rates = {r->rate, (double)r->disk_rate, (double)r->disk_rate},
         .no_hints = r->no_hints,
         .progress = show_progress,
         .progress_ctx = &bar,
@@ -286,6 +307,7 @@ int cmd_replay(int argc, char **argv)
     struct replay r = {.policies = "hold",
                        .budgets = "1G,4G,16G",
                        .model = "35b",
+                       .disk_rate = 1000000000,
                        .lg = {.level = LOG_INFO, .out = stderr}};
     const struct opt table[] = {
         {"--policy", OPT_STR, &r.policies, .arg = "P,...",
@@ -296,6 +318,10 @@ int cmd_replay(int argc, char **argv)
          .help = "whose snapshots and KV are counted (35b)"},
         {"--rate", OPT_F64, &r.rate, .arg = "TOK/S", .min = 0, .max = 1e9,
          .help = "prefill, for the seconds saved"},
+        {"--disk", OPT_BYTES, &r.disk_bytes, .arg = "BYTES",
+         .help = "a second tier of that size (none); wants --rate"},
+        {"--disk-rate", OPT_BYTES, &r.disk_rate, .arg = "BYTES",
+         .help = "what it reads in a second (1G)"},
         {"--step", OPT_U32, &r.step, .arg = "N", .help = "grid of snapshots every N tokens (none)"},
         {"--page", OPT_U32, &r.page_tokens, .arg = "N", .max = 65536,
          .help = "count KV in pages of N tokens, as the engine does with 64 (1)"},
@@ -335,6 +361,12 @@ int cmd_replay(int argc, char **argv)
         return 2;
     case OPTS_OK:
         break;
+    }
+    if (r.disk_bytes && (!r.disk_rate || r.rate <= 0)) {
+        fprintf(stderr,
+                "holdfast replay: --disk weighs reading against prefill: it wants --rate and "
+                "a --disk-rate\n");
+        return 2;
     }
     struct err err = {0};
     enum rc rc = model_sizes(&r, &err);

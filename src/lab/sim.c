@@ -62,6 +62,18 @@ static void on_drop(void *ctx, snap_id id)
     s->live--;
 }
 
+/* A counted disk is always fast enough. */
+static enum spill_result on_spill(void *ctx, const struct cache_spill *what)
+{
+    (void)ctx, (void)what;
+    return SPILL_DONE;
+}
+
+static void on_move(void *ctx, snap_id id)
+{
+    (void)ctx, (void)id;
+}
+
 static void offer(struct sim *s, const struct plan *p, const token *seq, uint32_t pos,
                   enum cut_kind kind, uint64_t now_ns)
 {
@@ -87,6 +99,10 @@ static enum rc serve(struct sim *s, const struct trace_tokens *x, uint64_t now_n
     if (rc)
         return rc;
     *reused = p.start;
+    if (p.fetch) {
+        s->res->read_seconds += (double)p.fetch_bytes / s->o->rates[CACHE_RATE_READ];
+        cache_fetched(s->cache, p.restore, true, now_ns);
+    }
     for (uint32_t i = 0; i < p.n_cuts; i++)
         offer(s, &p, x->seq, p.cuts[i].pos, p.cuts[i].kind, now_ns);
     offer(s, &p, x->seq, x->n_prompt + x->n_gen, CUT_GEN_END, now_ns);
@@ -108,7 +124,13 @@ enum rc sim_run(const struct trace *t, const struct sim_opts *o, const uint32_t 
         .step = o->step,
         .tree_bytes = o->tree_bytes,
         .charge_tree = o->charge_tree,
-        .ops = {.ctx = &s, .drop = on_drop},
+        .disk_bytes = o->disk_bytes,
+        .rates = {o->rates[0], o->rates[1], o->rates[2]},
+        .ops = {.ctx = &s,
+                .drop = on_drop,
+                .spill = on_spill,
+                .drop_ram = on_move,
+                .drop_disk = on_move},
     };
     enum rc rc = cache_new(&co, &s.cache, err);
     if (rc)

@@ -11,6 +11,9 @@
 struct sim_opts {
     const char *policy;
     uint64_t ram_bytes;
+    uint64_t disk_bytes; /* 0 = no disk */
+    double rates
+        [CACHE_N_RATES]; /* prefill tokens/s, reading and writing bytes/s; 0 = the cache's guess */
     uint64_t snap_bytes, token_bytes;
     uint32_t page_tokens; /* 0 = exact tokens */
     uint32_t step;
@@ -25,8 +28,9 @@ struct sim_opts {
 struct sim_result {
     struct cache_stats cache; /* at the end */
     uint64_t oracle_tokens, saved_tokens, prompt_tokens;
-    uint64_t hits; /* requests that reused something */
-    uint64_t snap_bytes_written;
+    uint64_t hits;                        /* requests that reused something */
+    uint64_t snap_bytes_written;          /* copied out of running sequences */
+    double read_seconds;                  /* spent reading from disk, at the given rate */
     double decide_ms_max, decide_ms_mean; /* one request's calls into the cache */
     double seconds;
 };
