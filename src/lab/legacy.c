@@ -8,12 +8,6 @@
 #include "base/mem.h"
 #include "base/str.h"
 
-const char *legacy_verdict_name(enum legacy_verdict v)
-{
-    static const char *const names[] = {"cold", "append", "restored", "forced"};
-    return (unsigned)v < COUNT_OF(names) ? names[v] : "?";
-}
-
 void legacy_defaults(struct legacy_opts *o, enum legacy_family family, int32_t date)
 {
     *o = (struct legacy_opts){.family = family,
@@ -41,72 +35,37 @@ void legacy_defaults(struct legacy_opts *o, enum legacy_family family, int32_t d
     }
 }
 
-/* ---- sequences and rings --------------------------------------------------------------------- */
+/* ---- rings ------------------------------------------------------------------------------------ */
 
-uint32_t common_prefix(const token *a, uint32_t na, const token *b, uint32_t nb)
-{
-    const uint32_t n = MIN(na, nb);
-    uint32_t i = 0;
-    while (i + 16 <= n && !memcmp(a + i, b + i, 16 * sizeof *a))
-        i += 16;
-    while (i < n && a[i] == b[i])
-        i++;
-    return i;
-}
-
-enum rc store_set(struct store *s, const token *seq, uint32_t n, struct err *err)
-{
-    if (!mem_grow(&s->seq, &s->seq_cap, n, sizeof *s->seq))
-        return err_set(err, RC_NOMEM, "no memory for a slot of %u tokens", n);
-    if (n)
-        memcpy(s->seq, seq, n * sizeof *seq);
-    s->n = n;
-    return RC_OK;
-}
-
-void store_release(struct store *s)
-{
-    mem_free(s->seq);
-    mem_free(s->ring);
-    *s = (struct store){0};
-}
-
-void store_clear(struct store *s)
-{
-    s->n = s->n_ring = 0;
-}
-
-uint64_t store_bytes(const struct legacy *l, const struct store *s)
+uint64_t slot_bytes(const struct legacy *l, const struct slot *s)
 {
     return (uint64_t)s->n * l->o.token_bytes + (uint64_t)(s->n_ring + 1) * l->o.snap_bytes;
 }
 
-void ring_remove(struct store *s, uint32_t i)
-{
-    memmove(s->ring + i, s->ring + i + 1, (s->n_ring - i - 1) * sizeof *s->ring);
-    s->n_ring--;
-}
-
-void ring_erase_above(struct legacy *l, struct store *s, int64_t limit)
+void ring_erase_above(struct legacy *l, struct slot *s, int64_t limit)
 {
     for (uint32_t i = 0; i < s->n_ring;) {
         if ((int64_t)s->ring[i].pos <= limit) {
             i++;
             continue;
         }
-        ring_remove(s, i);
+        slot_remove_mark(s, i);
         l->out->n_erased++;
     }
 }
 
-enum rc ring_append(struct legacy *l, struct store *s, uint32_t pos, struct err *err)
+void note_made(struct legacy *l, uint32_t pos)
 {
-    if (!mem_grow(&s->ring, &s->ring_cap, s->n_ring + 1, sizeof *s->ring))
-        return err_set(err, RC_NOMEM, "no memory for a checkpoint");
-    s->ring[s->n_ring++] = (struct mark){.pos = pos, .request = l->request};
     if (l->out->n_made < LEGACY_MAX_MADE)
         l->out->made[l->out->n_made] = pos;
     l->out->n_made++;
+}
+
+enum rc ring_append(struct legacy *l, struct slot *s, uint32_t pos, struct err *err)
+{
+    if (!slot_add_mark(s, pos, l->request))
+        return err_set(err, RC_NOMEM, "no memory for a checkpoint");
+    note_made(l, pos);
     return RC_OK;
 }
 
@@ -114,30 +73,30 @@ enum rc ring_append(struct legacy *l, struct store *s, uint32_t pos, struct err 
 
 void parked_remove(struct legacy *l, size_t i)
 {
-    store_release(&l->parked[i]);
+    slot_release(&l->parked[i]);
     memmove(l->parked + i, l->parked + i + 1, (l->n_parked - i - 1) * sizeof *l->parked);
     l->n_parked--;
 }
 
-enum rc park(struct legacy *l, const struct store *s, struct err *err)
+enum rc park(struct legacy *l, const struct slot *s, struct err *err)
 {
     for (size_t i = 0; i < l->n_parked; i++) {
-        const struct store *p = &l->parked[i];
+        const struct slot *p = &l->parked[i];
         if (p->n >= s->n && common_prefix(p->seq, p->n, s->seq, s->n) == s->n)
             return RC_OK;
     }
     for (size_t i = l->n_parked; i-- > 0;) {
-        const struct store *p = &l->parked[i];
+        const struct slot *p = &l->parked[i];
         if (p->n < s->n && common_prefix(p->seq, p->n, s->seq, s->n) == p->n)
             parked_remove(l, i);
     }
-    struct store copy = {.n_ring = s->n_ring};
-    enum rc rc = store_set(&copy, s->seq, s->n, err);
+    struct slot copy = {.n_ring = s->n_ring};
+    enum rc rc = slot_set(&copy, s->seq, s->n, err);
     if (!rc && (!mem_grow(&copy.ring, &copy.ring_cap, MAX(s->n_ring, 1u), sizeof *copy.ring) ||
                 !mem_grow(&l->parked, &l->parked_cap, l->n_parked + 1, sizeof *l->parked)))
         rc = err_set(err, RC_NOMEM, "no memory for a parked prompt");
     if (rc) {
-        store_release(&copy);
+        slot_release(&copy);
         return rc;
     }
     if (s->n_ring)
@@ -147,13 +106,13 @@ enum rc park(struct legacy *l, const struct store *s, struct err *err)
     return RC_OK;
 }
 
-void parked_take(struct legacy *l, size_t i, struct store *s)
+void parked_take(struct legacy *l, size_t i, struct slot *s)
 {
     const uint64_t used = s->used;
-    store_release(s);
+    slot_release(s);
     *s = l->parked[i];
     s->used = used;
-    l->parked[i] = (struct store){0};
+    l->parked[i] = (struct slot){0};
     parked_remove(l, i);
     l->out->swapped = true;
 }
@@ -162,9 +121,9 @@ void parked_trim(struct legacy *l)
 {
     uint64_t total = 0;
     for (size_t i = 0; i < l->n_parked; i++)
-        total += store_bytes(l, &l->parked[i]);
+        total += slot_bytes(l, &l->parked[i]);
     while (l->n_parked > 1 && total > (uint64_t)l->o.cram_mib * MIB) {
-        total -= store_bytes(l, &l->parked[0]);
+        total -= slot_bytes(l, &l->parked[0]);
         parked_remove(l, 0);
     }
 }
@@ -192,7 +151,7 @@ void legacy_free(struct legacy *l)
     if (!l)
         return;
     for (uint32_t i = 0; l->slots && i < l->o.n_slots; i++)
-        store_release(&l->slots[i]);
+        slot_release(&l->slots[i]);
     while (l->n_parked)
         parked_remove(l, l->n_parked - 1);
     mem_free(l->slots);
@@ -209,17 +168,17 @@ enum rc legacy_request(struct legacy *l, const token *seq, uint32_t n_prompt, ui
     *out = (struct legacy_turn){.restored = -1};
     l->out = out;
     l->request++;
-    struct store *s;
-    enum rc rc = l->o.family == LEGACY_LLAMA ? llama_choose(l, seq, n_prompt, &s, err)
-                                             : pxa_choose(l, seq, n_prompt, &s, err);
+    struct slot *s;
+    enum rc rc = l->o.family == LEGACY_LLAMA ? choose_llama(l, seq, n_prompt, &s, err)
+                                             : choose_pxa(l, seq, n_prompt, &s, err);
     if (rc)
         return rc;
     s->used = l->request;
     out->slot = (uint32_t)(s - l->slots);
     out->held = s->n;
     out->lcp = common_prefix(s->seq, s->n, seq, n_prompt);
-    rc = l->o.family == LEGACY_LLAMA ? llama_serve(l, s, seq, n_prompt, n_gen, hints, n_hints, err)
-                                     : pxa_serve(l, s, seq, n_prompt, n_gen, err);
+    rc = l->o.family == LEGACY_LLAMA ? serve_llama(l, s, seq, n_prompt, n_gen, hints, n_hints, err)
+                                     : serve_pxa(l, s, seq, n_prompt, n_gen, err);
     out->processed = n_prompt - out->reused;
     return rc;
 }
@@ -228,7 +187,7 @@ uint32_t legacy_ring(const struct legacy *l, uint32_t slot, uint32_t *pos, uint3
 {
     if (slot >= l->o.n_slots)
         return 0;
-    const struct store *s = &l->slots[slot];
+    const struct slot *s = &l->slots[slot];
     for (uint32_t i = 0; i < s->n_ring && i < max; i++)
         pos[i] = s->ring[i].pos;
     return s->n_ring;

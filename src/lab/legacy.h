@@ -13,10 +13,10 @@
 #define HOLDFAST_LAB_LEGACY_H
 
 #include "cache/cache.h"
+#include "cache/pxa.h"
 #include "lab/trace.h"
 
 enum legacy_family { LEGACY_LLAMA, LEGACY_IK, LEGACY_PXA };
-enum legacy_evict { EVICT_VARIANCE, EVICT_FIFO, EVICT_VALUE };
 
 struct legacy_opts {
     enum legacy_family family;
@@ -27,7 +27,7 @@ struct legacy_opts {
     uint32_t ring;    /* checkpoints a slot */
     uint32_t interval;
     int32_t tolerance;
-    enum legacy_evict evict;
+    enum pxa_evict evict;
     bool prompt_policy; /* PXA_CKPT_PROMPT_POLICY */
     bool prompt_end;    /* PXA_CKPT_PROMPT_END */
     bool victim_cheap;  /* PXA_SLOT_VICTIM=cheap */
@@ -39,17 +39,9 @@ struct legacy_opts {
 /* The engine's own defaults, for one slot; date only with LEGACY_LLAMA. */
 void legacy_defaults(struct legacy_opts *o, enum legacy_family family, int32_t date);
 
-enum legacy_verdict {
-    VERDICT_COLD,   /* nothing in common, or an empty slot: full prefill, nothing printed */
-    VERDICT_APPEND, /* went on from the live state */
-    VERDICT_RESTORED,
-    VERDICT_FORCED
-};
-const char *legacy_verdict_name(enum legacy_verdict v);
-
 enum { LEGACY_MAX_MADE = 64 };
 struct legacy_turn {
-    enum legacy_verdict verdict;
+    enum slot_verdict verdict;
     uint32_t slot, held, lcp; /* before the turn, after a swap */
     uint32_t reused, processed;
     int64_t restored; /* position, or -1 */

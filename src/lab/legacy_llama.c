@@ -51,7 +51,7 @@ static uint32_t offset(const struct rules *r, uint32_t n_past, uint32_t n_prompt
     return n_past == n_prompt;
 }
 
-static uint32_t apply(struct legacy *l, const struct rules *r, struct store *s, uint32_t n_prompt)
+static uint32_t apply(struct legacy *l, const struct rules *r, struct slot *s, uint32_t n_prompt)
 {
     uint32_t n_past = l->out->lcp;
     const int64_t have = s->n, t = (int64_t)n_past - offset(r, n_past, n_prompt);
@@ -91,7 +91,7 @@ static int by_size(const void *a, const void *b)
 }
 
 /* Where batches must end, ascending. */
-static uint32_t cut_list(const struct legacy *l, const struct rules *r, const struct store *s,
+static uint32_t cut_list(const struct legacy *l, const struct rules *r, const struct slot *s,
                          uint32_t n, const struct cache_hint *hints, uint32_t n_hints,
                          uint32_t *cuts, int64_t *last_user)
 {
@@ -130,7 +130,7 @@ static uint32_t cut_list(const struct legacy *l, const struct rules *r, const st
 }
 
 /* Is the state at start, before the batch [start, end), worth a checkpoint? */
-static bool wanted(const struct legacy *l, const struct rules *r, const struct store *s,
+static bool wanted(const struct legacy *l, const struct rules *r, const struct slot *s,
                    uint32_t start, uint32_t end, uint32_t n, const struct cache_hint *hints,
                    uint32_t n_hints, int64_t last_user)
 {
@@ -163,14 +163,14 @@ static bool wanted(const struct legacy *l, const struct rules *r, const struct s
     return (int64_t)start > back + o->min_step;
 }
 
-static enum rc make(struct legacy *l, const struct rules *r, struct store *s, uint32_t start,
+static enum rc make(struct legacy *l, const struct rules *r, struct slot *s, uint32_t start,
                     struct err *err)
 {
     const uint32_t step = l->o.min_step;
     if (r->thin_full) {
         for (uint32_t i = 0; i < s->n_ring; i++)
             if (s->ring[i].pos + 1 == start) {
-                ring_remove(s, i);
+                slot_remove_mark(s, i);
                 l->out->n_thinned++;
                 break;
             }
@@ -180,7 +180,7 @@ static enum rc make(struct legacy *l, const struct rules *r, struct store *s, ui
         for (uint32_t i = 0; i < s->n_ring;) {
             const struct mark *m = &s->ring[i];
             if (m->request != l->request && survivor >= 0 && (int64_t)m->pos - survivor < step) {
-                ring_remove(s, i);
+                slot_remove_mark(s, i);
                 l->out->n_thinned++;
                 continue;
             }
@@ -189,13 +189,13 @@ static enum rc make(struct legacy *l, const struct rules *r, struct store *s, ui
         }
     }
     while (s->n_ring >= l->o.ring) {
-        ring_remove(s, 0);
+        slot_remove_mark(s, 0);
         l->out->n_evicted++;
     }
     return ring_append(l, s, start - 1, err);
 }
 
-enum rc llama_serve(struct legacy *l, struct store *s, const token *seq, uint32_t n_prompt,
+enum rc serve_llama(struct legacy *l, struct slot *s, const token *seq, uint32_t n_prompt,
                     uint32_t n_gen, const struct cache_hint *hints, uint32_t n_hints,
                     struct err *err)
 {
@@ -225,35 +225,35 @@ enum rc llama_serve(struct legacy *l, struct store *s, const token *seq, uint32_
         }
         at = end;
     }
-    return store_set(s, seq, n_prompt + (n_gen ? n_gen - 1 : 0), err);
+    return slot_set(s, seq, n_prompt + (n_gen ? n_gen - 1 : 0), err);
 }
 
 /* Saves a slot's prompt; since July 2026 room is made first and what exceeds the limit is left. */
-static enum rc save(struct legacy *l, struct store *s, struct err *err)
+static enum rc save(struct legacy *l, struct slot *s, struct err *err)
 {
-    const uint64_t limit = (uint64_t)l->o.cram_mib * MIB, need = store_bytes(l, s);
+    const uint64_t limit = (uint64_t)l->o.cram_mib * MIB, need = slot_bytes(l, s);
     if (l->o.date >= 20260707) {
         if (need > limit)
             return RC_OK;
         uint64_t total = need;
         for (size_t i = 0; i < l->n_parked; i++)
-            total += store_bytes(l, &l->parked[i]);
+            total += slot_bytes(l, &l->parked[i]);
         while (l->n_parked && total > limit) {
-            total -= store_bytes(l, &l->parked[0]);
+            total -= slot_bytes(l, &l->parked[0]);
             parked_remove(l, 0);
         }
     }
     return park(l, s, err);
 }
 
-enum rc llama_choose(struct legacy *l, const token *seq, uint32_t n, struct store **out,
+enum rc choose_llama(struct legacy *l, const token *seq, uint32_t n, struct slot **out,
                      struct err *err)
 {
-    struct store *best = NULL, *idle = &l->slots[0];
+    struct slot *best = NULL, *idle = &l->slots[0];
     double best_sim = 0.1;
     enum rc rc = RC_OK;
     for (uint32_t i = 0; i < l->o.n_slots; i++) {
-        struct store *s = &l->slots[i];
+        struct slot *s = &l->slots[i];
         const double sim = s->n ? (double)common_prefix(s->seq, s->n, seq, n) / n : 0;
         if (sim > best_sim) {
             best = s;
@@ -262,7 +262,7 @@ enum rc llama_choose(struct legacy *l, const token *seq, uint32_t n, struct stor
         if (s->used <= idle->used)
             idle = s;
     }
-    struct store *s = *out = best ? best : idle;
+    struct slot *s = *out = best ? best : idle;
     if (!l->o.cram_mib)
         return RC_OK;
     const uint32_t lcp = common_prefix(s->seq, s->n, seq, n);
@@ -272,7 +272,7 @@ enum rc llama_choose(struct legacy *l, const token *seq, uint32_t n, struct stor
             rc = save(l, s, err);
         size_t take = SIZE_MAX;
         for (size_t i = 0; i < l->n_parked && !rc; i++) {
-            const struct store *p = &l->parked[i];
+            const struct slot *p = &l->parked[i];
             const uint32_t k = common_prefix(p->seq, p->n, seq, n);
             const double f = (double)k / p->n, m = (double)k / n;
             if (f < 0.25 || f <= keep || m <= sim)
@@ -287,11 +287,11 @@ enum rc llama_choose(struct legacy *l, const token *seq, uint32_t n, struct stor
     }
     /* since April 2026 a launch puts every other idle slot aside */
     for (uint32_t i = 0; i < l->o.n_slots && l->o.date >= 20260403 && !rc; i++) {
-        struct store *other = &l->slots[i];
+        struct slot *other = &l->slots[i];
         if (other == s || !other->n)
             continue;
         rc = save(l, other, err);
-        store_clear(other);
+        slot_clear(other);
     }
     parked_trim(l);
     return rc;

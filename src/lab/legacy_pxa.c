@@ -1,188 +1,79 @@
-/* legacy_pxa.c - PXA v3.1, and ik_llama.cpp of August 2026, which it derives from.
- *
- * A checkpoint at pos is the state after pos + 1 tokens.  Two rules make the trouble:
- *   - usable is only what lies strictly below t = n_past - 1, so the perfect one, which covers exactly the
- *     shared prefix, is refused;
- *   - everything above t is erased, also when nothing was shared and nothing is printed.
+/* legacy_pxa.c - PXA and ik_llama.cpp over counted state: cache/pxa has the rules, this counts, and adds the
+ * RAM store of whole prompts.
  */
 #include "lab/legacy_int.h"
 
-/* The request's view of the slot: how far the live sequence goes, how far it is reused. */
-struct run {
-    struct legacy *l;
-    struct store *s;
-    const token *seq;
-    uint32_t n_prompt;
-    uint32_t have;   /* tokens in the slot */
-    uint32_t n_past; /* of them that the prompt keeps */
-    int64_t cpos;    /* the last interval checkpoint */
-    bool armed;      /* the batch was cut at the tolerance */
-    bool boundary;   /* the next checkpoint is the first after a restore */
-    bool restored;
-};
-
-static void apply(struct run *r)
+static bool on_created(void *ctx, struct mark *m)
 {
-    struct legacy *l = r->l;
-    struct store *s = r->s;
-    const int64_t t = r->n_past > 0 ? (int64_t)r->n_past - 1 : 0;
-    if (r->n_past > 0 && r->n_past < r->have && (int64_t)r->have - 1 > t) {
-        struct mark *best = NULL;
-        for (uint32_t i = 0; i < s->n_ring; i++)
-            if ((int64_t)s->ring[i].pos < t && (!best || s->ring[i].pos > best->pos))
-                best = &s->ring[i];
-        if (best) {
-            best->hits++;
-            r->n_past = MIN(r->n_past, best->pos + 1);
-            r->boundary = r->restored = true;
-            l->out->verdict = VERDICT_RESTORED;
-            l->out->restored = best->pos;
-            if (l->o.family == LEGACY_IK)
-                r->cpos = best->pos;
-        } else {
-            r->n_past = r->have = 0;
-            l->out->verdict = VERDICT_FORCED;
-            l->out->restored = -1;
-        }
-    }
-    ring_erase_above(l, s, t);
+    note_made(ctx, m->pos);
+    return true;
 }
 
-/* The interior entry whose loss leaves the smallest gap; first and last stay. */
-static uint32_t victim(const struct legacy *l, const struct store *s)
+static void on_erased(void *ctx, const struct mark *m)
 {
-    if (l->o.evict == EVICT_FIFO || s->n_ring <= 2)
-        return 0;
-    if (s->n_ring == 3)
-        return 1;
-    uint32_t at = 1;
-    double least = -1;
-    for (uint32_t i = 1; i + 1 < s->n_ring; i++) {
-        const struct mark *p = s->ring;
-        double v = ((double)p[i].pos - p[i - 1].pos) * ((double)p[i + 1].pos - p[i].pos) /
-                   (double)MAX(p[s->n_ring - 1].pos, 1u);
-        if (l->o.evict == EVICT_VALUE) {
-            if (p[i].boundary)
-                continue;
-            v *= 1 + 4.0 * p[i].hits;
-        }
-        if (least < 0 || v < least) {
-            least = v;
-            at = i;
-        }
-    }
-    return at;
+    (void)m;
+    ((struct legacy *)ctx)->out->n_erased++;
 }
 
-/* A checkpoint of the state after r->have tokens.  *made says whether. */
-static enum rc create(struct run *r, bool *made, struct err *err)
+static void on_evicted(void *ctx, const struct mark *m)
 {
-    struct legacy *l = r->l;
-    struct store *s = r->s;
-    *made = false;
-    if (r->have < 64 || (s->n_ring && r->have <= s->ring[s->n_ring - 1].pos + 1))
-        return RC_OK;
-    while (s->n_ring >= l->o.ring) {
-        ring_remove(s, victim(l, s));
-        l->out->n_evicted++;
-    }
-    const enum rc rc = ring_append(l, s, r->have - 1, err);
-    if (!rc) {
-        s->ring[s->n_ring - 1].boundary = r->boundary;
-        r->boundary = false;
-        *made = true;
-    }
-    return rc;
+    (void)m;
+    ((struct legacy *)ctx)->out->n_evicted++;
 }
 
-static enum rc at_interval(struct run *r, bool loading, struct err *err)
+static void on_restored(void *ctx, const struct mark *m)
 {
-    const struct legacy_opts *o = &r->l->o;
-    const uint32_t tail = o->ubatch + (uint32_t)MAX(o->tolerance, 0);
-    if (loading && o->prompt_policy && r->n_prompt - r->n_past > tail)
-        return RC_OK;
-    const int64_t pos = (int64_t)r->have - 1;
-    if (r->cpos + o->interval > (o->family == LEGACY_PXA ? pos + 1 : pos))
-        return RC_OK;
-    bool made;
-    const enum rc rc = create(r, &made, err);
-    if (made)
-        r->cpos = pos;
-    return rc;
+    (void)ctx;
+    (void)m;
 }
 
-static enum rc prefill(struct run *r, struct err *err)
+static void on_forced(void *ctx)
 {
-    const struct legacy_opts *o = &r->l->o;
-    const uint32_t tol = (uint32_t)MAX(o->tolerance, 0);
-    while (r->n_past < r->n_prompt) {
-        const uint32_t left = r->n_prompt - r->n_past;
-        uint32_t take = MIN(o->batch, left);
-        if (tol && left > tol && take >= left - tol) {
-            take = left - tol;
-            r->armed = true;
-        }
-        r->n_past += take;
-        r->have = r->n_past;
-        if (r->n_past == r->n_prompt)
-            break;
-        bool made;
-        const enum rc rc = r->armed ? create(r, &made, err) : at_interval(r, true, err);
-        if (rc)
-            return rc;
-    }
-    return RC_OK;
+    (void)ctx;
 }
 
-static enum rc generate(struct run *r, uint32_t n_gen, struct err *err)
+static struct pxa_rules rules_of(const struct legacy_opts *o)
 {
-    const struct legacy_opts *o = &r->l->o;
-    bool made;
-    enum rc rc = RC_OK;
-    if (n_gen && (o->tolerance <= 0 || o->prompt_end))
-        rc = create(r, &made, err);
-    for (uint32_t k = 2; k <= n_gen && !rc; k++) {
-        r->have = r->n_prompt + k - 1;
-        rc = at_interval(r, false, err);
-    }
-    return rc ? rc : create(r, &made, err); /* at the final response */
+    return (struct pxa_rules){.ik = o->family == LEGACY_IK,
+                              .batch = o->batch,
+                              .ubatch = o->ubatch,
+                              .ring = o->ring,
+                              .interval = o->interval,
+                              .tolerance = o->tolerance,
+                              .evict = o->evict,
+                              .prompt_policy = o->prompt_policy,
+                              .prompt_end = o->prompt_end,
+                              .victim_cheap = o->victim_cheap};
 }
 
-enum rc pxa_serve(struct legacy *l, struct store *s, const token *seq, uint32_t n_prompt,
+enum rc serve_pxa(struct legacy *l, struct slot *s, const token *seq, uint32_t n_prompt,
                   uint32_t n_gen, struct err *err)
 {
-    const bool ik = l->o.family == LEGACY_IK;
-    struct run r = {.l = l,
-                    .s = s,
-                    .seq = seq,
-                    .n_prompt = n_prompt,
-                    .have = s->n,
-                    .n_past = l->out->lcp,
-                    .cpos = ik ? -1 : 0};
-    l->out->verdict = !r.n_past ? VERDICT_COLD : VERDICT_APPEND;
-    if (ik && r.n_past == n_prompt)
-        r.n_past--;
-    apply(&r);
-    if (r.n_past == n_prompt) { /* one token must be evaluated */
-        r.n_past--;
-        apply(&r);
-    }
+    const struct pxa_rules rules = rules_of(&l->o);
+    const struct pxa_ops ops = {.ctx = l,
+                                .created = on_created,
+                                .restored = on_restored,
+                                .forced = on_forced,
+                                .erased = on_erased,
+                                .evicted = on_evicted};
+    struct pxa_run r = {.rules = &rules, .ops = &ops, .slot = s, .request = l->request};
+    pxa_begin(&r, n_prompt, l->out->lcp);
+    l->out->verdict = r.verdict;
+    l->out->restored = r.restored;
     l->out->reused = r.n_past;
-    r.have = r.n_past;
-    enum rc rc = prefill(&r, err);
+    enum rc rc = RC_OK;
+    while (r.n_past < n_prompt && !rc)
+        rc = pxa_evaluated(&r, pxa_batch_end(&r), err);
+    for (uint32_t k = 1; k <= n_gen && !rc; k++)
+        rc = pxa_sampled(&r, k, err);
     if (!rc)
-        rc = generate(&r, n_gen, err);
-    return rc ? rc : store_set(s, seq, n_prompt + (n_gen ? n_gen - 1 : 0), err);
-}
-
-static double similarity(const struct store *s, uint32_t lcp, uint32_t n)
-{
-    return 2.0 * lcp / ((double)n + s->n);
+        rc = pxa_end(&r, err);
+    return rc ? rc : slot_set(s, seq, n_prompt + (n_gen ? n_gen - 1 : 0), err);
 }
 
 /* An entry of a hybrid model is of use only if the prompt goes on with it, or a checkpoint of its own lies
  * below the divergence. */
-static bool usable(const struct store *p, uint32_t lcp)
+static bool usable(const struct slot *p, uint32_t lcp)
 {
     if (lcp == p->n)
         return true;
@@ -192,22 +83,11 @@ static bool usable(const struct store *p, uint32_t lcp)
     return false;
 }
 
-enum rc pxa_choose(struct legacy *l, const token *seq, uint32_t n, struct store **out,
+enum rc choose_pxa(struct legacy *l, const token *seq, uint32_t n, struct slot **out,
                    struct err *err)
 {
-    struct store *best = NULL, *idle = &l->slots[0];
-    double best_sim = 0.1;
-    for (uint32_t i = 0; i < l->o.n_slots; i++) {
-        struct store *s = &l->slots[i];
-        const double sim = s->n ? similarity(s, common_prefix(s->seq, s->n, seq, n), n) : 0;
-        if (s->n && sim > best_sim) {
-            best = s;
-            best_sim = sim;
-        }
-        if (l->o.victim_cheap ? s->n < idle->n : s->used < idle->used)
-            idle = s;
-    }
-    struct store *s = *out = best ? best : idle;
+    const struct pxa_rules rules = rules_of(&l->o);
+    struct slot *s = *out = pxa_pick(&rules, l->slots, l->o.n_slots, seq, n);
     if (!l->o.cram_mib)
         return RC_OK;
     const uint32_t lcp = common_prefix(s->seq, s->n, seq, n);
@@ -216,14 +96,15 @@ enum rc pxa_choose(struct legacy *l, const token *seq, uint32_t n, struct store 
         if (rc)
             return rc;
     }
-    double top = s->n ? similarity(s, lcp, n) : 0;
+    double top = s->n ? pxa_similarity(s->n, lcp, n) : 0;
     size_t take = SIZE_MAX;
     for (size_t i = 0; i < l->n_parked; i++) {
-        const struct store *p = &l->parked[i];
+        const struct slot *p = &l->parked[i];
         const uint32_t k = common_prefix(p->seq, p->n, seq, n);
-        if (2.0 * k < p->n || similarity(p, k, n) <= top || (l->o.hybrid_usable && !usable(p, k)))
+        if (2.0 * k < p->n || pxa_similarity(p->n, k, n) <= top ||
+            (l->o.hybrid_usable && !usable(p, k)))
             continue;
-        top = similarity(p, k, n);
+        top = pxa_similarity(p->n, k, n);
         take = i;
     }
     if (take != SIZE_MAX)

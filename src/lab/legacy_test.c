@@ -71,7 +71,7 @@ static void the_matrix_comes_out_to_the_token(void **state)
     static const struct {
         const char *name;
         uint32_t ring_a[5], n_a, ring_b[3], n_b;
-        enum legacy_verdict verdict;
+        enum slot_verdict verdict;
         int64_t restored;
         uint32_t reused, erased;
     } cells[] = {
@@ -226,9 +226,9 @@ static void the_same_traffic_on_other_engines(void **state)
     (void)state;
     static const struct {
         const char *name;
-        enum legacy_verdict ac;
+        enum slot_verdict ac;
         uint32_t ac_reused;
-        enum legacy_verdict abc;
+        enum slot_verdict abc;
         uint32_t abc_reused;
     } cases[] = {
         {"pxa", VERDICT_FORCED, 0, VERDICT_COLD, 0},
@@ -246,7 +246,7 @@ static void the_same_traffic_on_other_engines(void **state)
         (void)ask(l, SHARED, N_A, 1);
         struct legacy_turn c = ask(l, SHARED, N_C, 2);
         if (c.verdict != cases[i].ac || c.reused != cases[i].ac_reused)
-            fail_msg("%s, A C: %s, %u reused", cases[i].name, legacy_verdict_name(c.verdict),
+            fail_msg("%s, A C: %s, %u reused", cases[i].name, slot_verdict_name(c.verdict),
                      c.reused);
         legacy_free(l);
         l = start_named(cases[i].name);
@@ -254,7 +254,7 @@ static void the_same_traffic_on_other_engines(void **state)
         (void)ask(l, 0, N_B, 3);
         c = ask(l, SHARED, N_C, 2);
         if (c.verdict != cases[i].abc || c.reused != cases[i].abc_reused)
-            fail_msg("%s, A B C: %s, %u reused", cases[i].name, legacy_verdict_name(c.verdict),
+            fail_msg("%s, A B C: %s, %u reused", cases[i].name, slot_verdict_name(c.verdict),
                      c.reused);
         legacy_free(l);
     }
@@ -317,7 +317,7 @@ static void an_append_was_a_rewind_for_ten_days_of_2026(void **state)
     (void)state;
     static const struct {
         const char *name;
-        enum legacy_verdict verdict;
+        enum slot_verdict verdict;
     } cases[] = {{"llama-20260520", VERDICT_APPEND},
                  {"llama-20260528", VERDICT_RESTORED},
                  {"llama-20260610", VERDICT_APPEND}};

@@ -443,7 +443,7 @@ static enum rc predict(struct cell_run *r, json_t *turn, struct err *err)
                     : err_set(err, RC_NOMEM, "no memory for a prediction");
     if (!rc) {
         json_t *o =
-            json_pack("{s:s, s:I, s:I, s:I, s:I}", "verdict", legacy_verdict_name(t.verdict),
+            json_pack("{s:s, s:I, s:I, s:I, s:I}", "verdict", slot_verdict_name(t.verdict),
                       "reused", (json_int_t)t.reused, "made", (json_int_t)t.n_made, "erased",
                       (json_int_t)t.n_erased, "restored_at", (json_int_t)t.restored);
         if (!o || json_object_set_new(turn, "predicted", o))
