@@ -84,18 +84,18 @@ static void apply(struct pxa_run *r)
                 best = &s->ring[i];
         if (best) {
             best->hits++;
+            r->ops->restored(r->ops->ctx, best);
             r->n_past = MIN(r->n_past, best->pos + 1);
             r->boundary = true;
             r->verdict = VERDICT_RESTORED;
             r->restored = best->pos;
             if (r->rules->ik)
                 r->cpos = best->pos;
-            r->ops->restored(r->ops->ctx, best);
         } else {
+            r->ops->forced(r->ops->ctx);
             r->n_past = r->have = 0;
             r->verdict = VERDICT_FORCED;
             r->restored = -1;
-            r->ops->forced(r->ops->ctx);
         }
     }
     erase_above(r, t);
@@ -180,11 +180,14 @@ void pxa_begin(struct pxa_run *r, uint32_t n_prompt, uint32_t lcp)
     r->cpos = ik ? -1 : 0;
     r->restored = -1;
     r->verdict = lcp ? VERDICT_APPEND : VERDICT_COLD;
-    if (ik && r->n_past == n_prompt)
+    if (ik && r->n_past == n_prompt) {
         r->n_past--;
+        r->one_more = true;
+    }
     apply(r);
-    if (r->n_past == n_prompt) { /* one token must be evaluated */
+    if (r->n_past == n_prompt) {
         r->n_past--;
+        r->one_more = true;
         apply(r);
     }
     r->have = r->n_past;

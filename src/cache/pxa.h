@@ -45,6 +45,7 @@ struct pxa_ops {
     void *ctx;
     /* Take the state into m->state.  False when it cannot be: there is then no checkpoint. */
     bool (*created)(void *ctx, struct mark *m);
+    /* In these two run.n_past is still where the prompt leaves the sequence. */
     void (*restored)(void *ctx, const struct mark *m);
     void (*forced)(void *ctx);
     void (*erased)(void *ctx, const struct mark *m);
@@ -65,6 +66,7 @@ struct pxa_run {
     int64_t cpos;     /* the last interval checkpoint */
     bool armed;       /* the batch was cut at the tolerance */
     bool boundary;    /* the next checkpoint is the first after a restore */
+    bool one_more;    /* all of the prompt was there: its last token is evaluated again */
 };
 
 /* Among those that are not busy; NULL when all are. */

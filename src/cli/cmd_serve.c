@@ -4,6 +4,7 @@
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 #include <unistd.h>
@@ -11,6 +12,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/mem.h"
+#include "cache/pxa.h"
 #include "cli/host.h"
 #include "cli/opts.h"
 #include "cli/opts_llama.h"
@@ -85,7 +87,7 @@ static enum opts_result parse(struct settings *s, int argc, char **argv)
         {"--cache-step", OPT_U32, &h->cache_step, .arg = "N",
          .help = "also keep every N tokens (0 = not)"},
         {"--cache-policy", OPT_STR, &h->cache_policy, .arg = "NAME",
-         .help = "hold, none, ... (hold)"},
+         .help = "hold, lru, none, pxa (hold)"},
         {"--cache-prompt !--no-cache-prompt", OPT_FLAG, &s->cache_prompt,
          .help = "reuse unless a request says otherwise (on)", .env = "LLAMA_ARG_CACHE_PROMPT"},
         {"--events", OPT_STR, &h->events_path, .arg = "FILE",
@@ -306,6 +308,10 @@ static bool settle(struct settings *s)
         h->n_threads = (uint32_t)s->n_threads_batch;
     h->n_parallel = s->n_parallel > 0 ? (uint32_t)s->n_parallel : 0;
     h->no_repack = !s->repack;
+    /* the levers of the engine that is imitated are its environment's */
+    if (h->cache_policy && !strcmp(h->cache_policy, "pxa"))
+        h->cache_policy =
+            pxa_name_of_levers(getenv("PXA_CKPT_PROMPT_POLICY"), getenv("PXA_CKPT_PROMPT_END"));
     h->cache_ram_mib = s->ram_given ? s->cache_ram_mib : HOST_CACHE_AUTO;
     return true;
 }

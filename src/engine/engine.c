@@ -335,6 +335,8 @@ static enum rc set_up(struct engine *e, const struct engine_opts *o, struct err 
                                   .cache_ram_bytes = o->cache_ram_bytes,
                                   .cache_step = o->cache_step,
                                   .cache_policy = o->cache_policy,
+                                  .n_batch = o->n_batch,
+                                  .n_ubatch = info->max_batch,
                                   .lg = o->lg,
                                   .events = o->events};
     return reuse_new(&ro, &e->env.reuse, err);

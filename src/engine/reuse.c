@@ -5,6 +5,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "engine/perslot.h"
 #include "state/snap.h"
 
 /* One committed or offered entry's bytes. */
@@ -22,6 +23,7 @@ struct reuse {
     struct kv *kv;
     struct rec *rec;
     struct snap_store *store;
+    struct perslot *perslot; /* with --cache-policy pxa: it, not cache, keeps what is kept */
     /* Unordered.  Looked up once per restore, eviction and cut: a walk over the ids of even
      * ten thousand entries is microseconds. */
     struct payload *payloads;
@@ -117,13 +119,33 @@ static void hold_once(struct reuse *r, snap_id id, struct live *l)
 
 /* ---- life ------------------------------------------------------------------------------------ */
 
+static enum rc new_perslot(struct reuse *r, const struct pxa_rules *rules, struct err *err)
+{
+    struct perslot_opts o = {.rules = *rules,
+                             .n_slots = r->o.n_slots,
+                             .ram_bytes = r->o.cache_ram_bytes,
+                             .shape = r->o.shape,
+                             .kv = r->kv,
+                             .rec = r->rec,
+                             .store = r->store,
+                             .lg = r->o.lg,
+                             .events = r->o.events};
+    if (r->o.n_batch)
+        o.rules.batch = r->o.n_batch;
+    if (r->o.n_ubatch)
+        o.rules.ubatch = r->o.n_ubatch;
+    return perslot_new(&o, &r->perslot, err);
+}
+
 enum rc reuse_new(const struct reuse_opts *o, struct reuse **out, struct err *err)
 {
     struct reuse *r = mem_zalloc(sizeof *r);
     r->o = *o;
     r->why = "budget";
+    struct pxa_rules rules;
+    const bool pxa = o->cache_policy && pxa_rules_by_name(o->cache_policy, &rules);
     const struct cache_opts co = {
-        .policy = o->cache_policy,
+        .policy = pxa ? "none" : o->cache_policy,
         .ram_bytes = o->cache_ram_bytes,
         .snap_bytes = shape_snap_bytes(&o->shape),
         .token_bytes = shape_token_bytes(&o->shape),
@@ -139,6 +161,8 @@ enum rc reuse_new(const struct reuse_opts *o, struct reuse **out, struct err *er
         rc = snap_store_new(&o->shape, &r->store, err);
     if (!rc)
         rc = cache_new(&co, &r->cache, err);
+    if (!rc && pxa)
+        rc = new_perslot(r, &rules, err);
     if (rc) {
         reuse_free(r);
         return rc;
@@ -152,6 +176,7 @@ void reuse_free(struct reuse *r)
     if (!r)
         return;
     r->why = "shutdown";
+    perslot_free(r->perslot);
     cache_free(r->cache);
     CHECK(r->n == 0);
     CHECK(!r->kv || kv_n_pages(r->kv) == 0);
@@ -187,6 +212,8 @@ uint64_t reuse_snap_bytes(const struct reuse *r)
 /* More memory for pages: the cache gives up what is worth least.  False when it has nothing left. */
 static bool make_room(struct reuse *r)
 {
+    if (r->perslot)
+        return perslot_shrink(r->perslot);
     r->why = "memory";
     const uint64_t freed = cache_shrink(r->cache, shape_page_bytes(&r->o.shape), clock_wall_ns());
     r->why = "budget";
@@ -248,6 +275,8 @@ static enum rc restore(struct reuse *r, struct live *l, struct err *err)
 
 enum rc reuse_begin(struct reuse *r, struct live *l, const struct plan_req *req, struct err *err)
 {
+    if (r->perslot)
+        return perslot_begin(r->perslot, l, req, err);
     enum rc rc = plan_make(r->cache, req, clock_wall_ns(), &l->plan, err);
     if (rc || l->plan.wait_ticket)
         return rc;
@@ -298,7 +327,10 @@ void reuse_advance(struct reuse *r, struct live *l, uint32_t n)
 {
     kv_table_advance(&l->kv, n);
     l->pos += n;
-    cache_progress(r->cache, &l->plan, l->pos);
+    if (r->perslot)
+        perslot_advance(r->perslot, l);
+    else
+        cache_progress(r->cache, &l->plan, l->pos);
 }
 
 const struct cut *reuse_next_cut(const struct live *l)
@@ -344,12 +376,21 @@ void reuse_keep(struct reuse *r, struct live *l, const token *seq, enum cut_kind
 
 void reuse_end(struct reuse *r, struct live *l, const token *seq)
 {
+    if (r->perslot) {
+        perslot_end(r->perslot, l, seq);
+        return;
+    }
     if (l->pos > l->n_reused)
         reuse_keep(r, l, seq, CUT_GEN_END);
     plan_done(r->cache, &l->plan, seq, l->pos, clock_wall_ns());
     kv_table_release(r->kv, &l->kv);
     rec_give(r->rec, l->rec);
     l->rec = 0;
+}
+
+bool reuse_speaks(const struct reuse *r)
+{
+    return r->perslot != NULL;
 }
 
 bool reuse_drop(struct reuse *r, snap_id id)
@@ -399,5 +440,9 @@ void reuse_check(struct reuse *r)
         n++;
     }
     CHECK(r->n == n);
+    if (r->perslot) {
+        perslot_check(r->perslot);
+        return;
+    }
     CHECK(held_bytes(r) <= MIN(st.bytes, st.budget));
 }

@@ -30,7 +30,8 @@ struct reuse_opts {
     uint64_t kv_max_bytes; /* hard limit of all pages; 0 = none */
     uint64_t cache_ram_bytes;
     uint32_t cache_step;
-    const char *cache_policy;
+    const char *cache_policy;   /* those of cache, or pxa with its levers: perslot.h */
+    uint32_t n_batch, n_ubatch; /* what pxa's rules take for -b and -ub; 0 = their defaults */
     const struct logger *lg;
     struct event_log *events;
 };
@@ -52,6 +53,9 @@ struct live {
     uint32_t pos;
     uint32_t n_reused; /* of pos: restored, or taken over from another sequence */
     uint32_t n_shared; /* of n_reused: taken over */
+    uint32_t slot;     /* perslot's */
+    int64_t
+        n_answer; /* before reuse_end: tokens sampled; -1 when the answer did not come to its end */
 };
 
 /* Plans and restores.  With req->may_wait and RC_OK, l->plan.wait_ticket may name a running request to
@@ -74,6 +78,8 @@ void reuse_keep(struct reuse *r, struct live *l, const token *seq, enum cut_kind
 void reuse_end(struct reuse *r, struct live *l, const token *seq);
 /* cache_drop for a user. */
 bool reuse_drop(struct reuse *r, snap_id id);
+/* The log has the lines of another engine: ours for people would say each request twice. */
+bool reuse_speaks(const struct reuse *r);
 
 /* For tests, between two steps: every entry has its bytes, at its position; what they hold is within
  * what the cache has booked, and that within the budget.  Aborts otherwise. */

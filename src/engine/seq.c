@@ -275,7 +275,8 @@ static void account(struct seq *s, struct seq_env *env, const struct piece *last
                              .error = last->err.msg,
                              .now_ns = clock_wall_ns()},
               &line);
-    log_info(env->lg, "%s", buf_str(&line));
+    if (!reuse_speaks(env->reuse))
+        log_info(env->lg, "%s", buf_str(&line));
     buf_release(&line);
 }
 
@@ -305,6 +306,7 @@ void seq_end(struct seq *s, struct seq_env *env, enum stop_kind stop, const stru
     account(s, env, p);
     struct job *job = s->job;
     job_take_piece(job, node);
+    s->live.n_answer = stop == STOP_CANCELLED || stop == STOP_ERROR ? -1 : (int64_t)n_generated(s);
     if (s->live.rec) /* it began */
         reuse_end(env->reuse, &s->live, s->tokens);
     mem_free(s->tokens);
