@@ -298,3 +298,8 @@ void *kv_v(struct kv *kv, kv_page p, uint32_t a, uint32_t h)
 {
     return (uint8_t *)kv_k(kv, p, a, h) + kv->side_bytes;
 }
+
+void *kv_page_mem(const struct kv *kv, kv_page p)
+{
+    return page_mem(kv, p);
+}

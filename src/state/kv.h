@@ -17,7 +17,7 @@
 
 #include "state/shape.h"
 
-struct kv; /* all pages of one model */
+struct kv;                /* all pages of one model */
 typedef uint32_t kv_page; /* index; 0 = none */
 
 struct kv_table {
@@ -28,10 +28,11 @@ struct kv_table {
 
 /* Pages are allocated in slabs as needed up to max_bytes (0 = no limit) and go back to the system when
  * a whole slab is free. */
-NODISCARD enum rc kv_new(const struct shape *s, uint64_t max_bytes, struct kv **out, struct err *err);
+NODISCARD enum rc kv_new(const struct shape *s, uint64_t max_bytes, struct kv **out,
+                         struct err *err);
 void kv_free(struct kv *kv);
-uint64_t kv_bytes(const struct kv *kv);        /* held from the system */
-uint32_t kv_n_pages(const struct kv *kv);      /* referenced by anyone */
+uint64_t kv_bytes(const struct kv *kv);   /* held from the system */
+uint32_t kv_n_pages(const struct kv *kv); /* referenced by anyone */
 uint32_t kv_refs(const struct kv *kv, kv_page p);
 
 void kv_table_init(struct kv_table *t);
@@ -56,5 +57,7 @@ void kv_table_dedupe(struct kv *kv, struct kv_table *t, const struct kv_table *o
  * 64-byte aligned where that product is a multiple of 64. */
 void *kv_k(struct kv *kv, kv_page p, uint32_t a, uint32_t h);
 void *kv_v(struct kv *kv, kv_page p, uint32_t a, uint32_t h);
+/* The whole page, shape_page_bytes() of them: to copy it out or fill a fresh one.  Stays there while it is held. */
+void *kv_page_mem(const struct kv *kv, kv_page p);
 
 #endif

@@ -40,8 +40,7 @@ uint64_t snap_store_bytes(const struct snap_store *st)
     return st->n * st->bytes;
 }
 
-enum rc snap_take(struct snap_store *st, struct rec *r, rec_slot slot, struct snap **out,
-                  struct err *err)
+enum rc snap_blank(struct snap_store *st, struct snap **out, struct err *err)
 {
     void *data = st->spare;
     if (!data)
@@ -49,12 +48,25 @@ enum rc snap_take(struct snap_store *st, struct rec *r, rec_slot slot, struct sn
     if (!data)
         return err_set(err, RC_NOMEM, "no memory for a snapshot of %" PRIu64 " bytes", st->bytes);
     st->spare = NULL;
-    memcpy(data, rec_bytes(r, slot), st->bytes);
     struct snap *sn = mem_alloc(sizeof *sn);
     *sn = (struct snap){data, st->bytes};
     st->n++;
     *out = sn;
     return RC_OK;
+}
+
+enum rc snap_take(struct snap_store *st, struct rec *r, rec_slot slot, struct snap **out,
+                  struct err *err)
+{
+    const enum rc rc = snap_blank(st, out, err);
+    if (!rc)
+        memcpy((*out)->data, rec_bytes(r, slot), st->bytes);
+    return rc;
+}
+
+void *snap_fill(struct snap *sn)
+{
+    return sn->data;
 }
 
 void snap_restore(const struct snap *sn, struct rec *r, rec_slot slot)

@@ -16,6 +16,9 @@ uint64_t snap_store_bytes(const struct snap_store *st);
 /* Copies slot's bits out. RC_NOMEM when the system has none. */
 NODISCARD enum rc snap_take(struct snap_store *st, struct rec *r, rec_slot slot, struct snap **out,
                             struct err *err);
+/* One to be filled through snap_fill: read back from disk. */
+NODISCARD enum rc snap_blank(struct snap_store *st, struct snap **out, struct err *err);
+void *snap_fill(struct snap *sn); /* shape_snap_bytes() of them */
 void snap_restore(const struct snap *sn, struct rec *r, rec_slot slot);
 void snap_free(struct snap_store *st, struct snap *sn);
 const void *snap_data(const struct snap *sn); /* shape_snap_bytes() of them */

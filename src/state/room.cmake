@@ -1,0 +1,1 @@
+target_link_libraries(${TARGET} PUBLIC PkgConfig::XXHASH)
