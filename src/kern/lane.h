@@ -4,7 +4,9 @@
  * for.  foreach(i, n): i from 0 to n - 1, unrolled whole, so that the arrays it indexes live in
  * registers (a name that clang-format knows for a loop).
  *
- * Under a sanitizer (KERN_SMALL, room.cmake) both are left to the compiler, which else takes minutes.
+ * KEEP(x): x is needed as it is here.  Else gcc regroups integer sums into trees, and spills them.
+ *
+ * Under a sanitizer (KERN_SMALL, room.cmake) the first two are left to the compiler, which else takes minutes.
  */
 #ifndef HOLDFAST_KERN_LANE_H
 #define HOLDFAST_KERN_LANE_H
@@ -20,5 +22,7 @@
 #define foreach(i, n) _Pragma("GCC unroll 16") for (int i = 0; i < (n); i++)
 #endif
 #endif
+
+#define KEEP(x) __asm__("" : "+v"(x))
 
 #endif
