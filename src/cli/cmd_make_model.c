@@ -2,6 +2,7 @@
 
 #include <signal.h>
 #include <stdio.h>
+#include <strings.h>
 #include <sys/stat.h>
 
 #include "base/str.h"
@@ -12,7 +13,8 @@ static const char epilog[] =
     "presets: tiny tiny-moe        8 layers, under a million weights; rows of 64\n"
     "         mini mini-moe        8 layers; every row a multiple of 256, so all types apply\n"
     "         0.8b 35b-a3b         the published shapes, full vocabulary\n"
-    "types:   f32 f16 bf16 q8_0 q4_0 q4_1 q5_0 q5_1 q2_k q3_k q4_k q5_k q6_k iq4_nl iq4_xs mxfp4\n";
+    "types:   f32 f16 bf16 q8_0 q4_0 q4_1 q5_0 q5_1 q2_k q3_k q4_k q5_k q6_k iq4_nl iq4_xs mxfp4;\n"
+    "         q4_k_m: q4_k with some matrices as q5_k and q6_k\n";
 
 /* A signal handler can be handed nothing: the one place where it must reach. */
 static atomic_bool interrupted;
@@ -55,7 +57,8 @@ int cmd_make_model(int argc, char **argv)
     case OPTS_OK:
         break;
     }
-    const struct dtype_info *di = dtype_by_name(type);
+    m.medium = !strcasecmp(type, "q4_k_m");
+    const struct dtype_info *di = m.medium ? dtype_info(DT_Q4_K) : dtype_by_name(type);
     if (!m.preset || !out || !di) {
         if (m.preset && out)
             fprintf(stderr, "holdfast make-model: --type: no type '%s'\n", type);
@@ -81,7 +84,7 @@ int cmd_make_model(int argc, char **argv)
     char size[16] = "";
     if (!stat(out, &st))
         str_from_bytes((uint64_t)st.st_size, size);
-    printf("%s: %s %s, %" PRIu32 " tensors, %" PRIu64 " weights, %s\n", out, m.preset, di->name,
-           info.n_tensors, info.n_params, size);
+    printf("%s: %s %s, %" PRIu32 " tensors, %" PRIu64 " weights, %s\n", out, m.preset,
+           m.medium ? "q4_K_M" : di->name, info.n_tensors, info.n_params, size);
     return 0;
 }

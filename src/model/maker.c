@@ -87,6 +87,7 @@ struct tensor {
 struct plan {
     struct preset p; /* with the options applied */
     enum dtype type;
+    bool medium;
     struct tensor *tensors;
     uint32_t n_tensors;
     uint64_t n_params;
@@ -101,19 +102,37 @@ static enum dtype stored_as(enum dtype wanted, enum role role, uint64_t row)
     return row % 32 == 0 ? DT_Q8_0 : DT_F16;
 }
 
+/* The types that make a q4_K file a Q4_K_M: what does most harm when it is coarse gets more bits, the
+ * values and the last step of the FFN in the first and last eighth of the layers and every third between. */
+static enum dtype medium_type(const struct plan *m, int block, const char *suffix)
+{
+    const int n = (int)m->p.layers, eighth = n / 8;
+    if (!strcmp(suffix, "token_embd.weight"))
+        return m->p.tied ? DT_Q6_K : DT_Q4_K;
+    if (!strcmp(suffix, "output.weight"))
+        return DT_Q6_K;
+    if (!strcmp(suffix, "attn_qkv.weight"))
+        return DT_Q5_K;
+    if (strcmp(suffix, "attn_v.weight") != 0 && strncmp(suffix, "ffn_down", 8) != 0)
+        return DT_Q4_K;
+    const bool more = block < eighth || block >= 7 * n / 8 || (block - eighth) % 3 == 2;
+    return more ? DT_Q6_K : DT_Q4_K;
+}
+
 /* block < 0: no prefix; ne1 = 0: a vector; ne2 = 0: a matrix. */
 static void add(struct plan *m, int block, const char *suffix, uint64_t ne0, uint64_t ne1,
                 uint64_t ne2, enum role role, double scale)
 {
     struct tensor *const t = &m->tensors[m->n_tensors++];
-    *t = (struct tensor){.n_dims = ne2   ? 3
-                                   : ne1 ? 2
-                                         : 1,
-                         .ne = {ne0, ne1, ne2},
-                         .n = ne0 * MAX(ne1, 1) * MAX(ne2, 1),
-                         .role = role,
-                         .scale = (float)scale,
-                         .type = stored_as(m->type, role, ne0)};
+    *t = (struct tensor){
+        .n_dims = ne2   ? 3
+                  : ne1 ? 2
+                        : 1,
+        .ne = {ne0, ne1, ne2},
+        .n = ne0 * MAX(ne1, 1) * MAX(ne2, 1),
+        .role = role,
+        .scale = (float)scale,
+        .type = stored_as(m->medium ? medium_type(m, block, suffix) : m->type, role, ne0)};
     if (block < 0)
         snprintf(t->name, sizeof t->name, "%s", suffix);
     else
@@ -208,7 +227,7 @@ static void add_all(struct plan *m, bool mtp)
 
 static enum rc plan_init(struct plan *m, const struct maker_opts *o, struct err *err)
 {
-    *m = (struct plan){.type = o->type};
+    *m = (struct plan){.type = o->type, .medium = o->medium};
     for (size_t i = 0; i < COUNT_OF(presets); i++)
         if (o->preset && !strcasecmp(presets[i].name, o->preset))
             m->p = presets[i];
@@ -216,6 +235,8 @@ static enum rc plan_init(struct plan *m, const struct maker_opts *o, struct err 
         return err_set(err, RC_ARG, "no preset '%s'", o->preset ? o->preset : "");
     if (!dtype_info(o->type))
         return err_set(err, RC_ARG, "no type %d", (int)o->type);
+    if (o->medium && o->type != DT_Q4_K)
+        return err_set(err, RC_ARG, "only q4_K has a medium mixture of types");
     if (o->n_layers % INTERVAL || o->n_layers > MAX_LAYERS)
         return err_set(err, RC_ARG, "%" PRIu32 " layers: a multiple of %d up to %d is needed",
                        o->n_layers, INTERVAL, MAX_LAYERS);

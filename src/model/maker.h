@@ -22,6 +22,7 @@
 struct maker_opts {
     const char *preset; /* maker_preset() */
     enum dtype type;    /* of the matrices; where a row is no whole number of blocks: q8_0 or f16 */
+    bool medium; /* type is q4_K: some matrices are q5_K and q6_K, as in files named Q4_K_M */
     uint64_t seed;
     uint32_t n_layers; /* 0: the preset's; else a multiple of 4, at most 1024 */
     uint32_t n_vocab;  /* 0: the preset's; else 282 .. 1048576 */

@@ -174,6 +174,7 @@ static void bad_options_are_refused_and_leave_nothing(void **state)
         {{.preset = "tiny", .n_vocab = 281}, "281 tokens"},
         {{.preset = "tiny", .n_vocab = UINT32_MAX}, "4294967295 tokens"},
         {{.preset = "tiny", .type = (enum dtype)9}, "no type 9"},
+        {{.preset = "tiny", .type = DT_Q5_K, .medium = true}, "only q4_K"},
     };
     for (size_t i = 0; i < COUNT_OF(rows); i++) {
         struct err err = {0};
@@ -274,6 +275,25 @@ static void heads_forget_at_rates_that_span_the_range(void **state)
         mem_free(dt);
     }
     assert_true(slowest < 0.005 && fastest > 0.3); /* memories of 200 tokens and of 3 */
+    gguf_close(g);
+}
+
+static void a_medium_file_gives_more_bits_to_what_needs_them(void **state)
+{
+    const struct dir *d = *state;
+    const struct maker_opts o = {
+        .preset = "mini", .type = DT_Q4_K, .medium = true, .seed = 1, .n_layers = 8};
+    struct gguf *g = write_and_open(d, &o);
+    static const struct {
+        const char *name;
+        enum dtype type;
+    } want[] = {{"token_embd.weight", DT_Q6_K},     {"blk.0.attn_qkv.weight", DT_Q5_K},
+                {"blk.0.ffn_down.weight", DT_Q6_K}, {"blk.1.ffn_down.weight", DT_Q4_K},
+                {"blk.3.ffn_down.weight", DT_Q6_K}, {"blk.3.attn_v.weight", DT_Q6_K},
+                {"blk.7.ffn_down.weight", DT_Q6_K}, {"blk.3.attn_output.weight", DT_Q4_K},
+                {"blk.7.ffn_gate.weight", DT_Q4_K}, {"blk.0.ssm_conv1d.weight", DT_F32}};
+    for (size_t i = 0; i < COUNT_OF(want); i++)
+        assert_int_equal(gguf_find_tensor(g, want[i].name)->type, want[i].type);
     gguf_close(g);
 }
 
@@ -422,6 +442,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(weights_have_the_scale_their_role_asks_for, make_dir,
                                         remove_dir),
         cmocka_unit_test_setup_teardown(heads_forget_at_rates_that_span_the_range, make_dir,
+                                        remove_dir),
+        cmocka_unit_test_setup_teardown(a_medium_file_gives_more_bits_to_what_needs_them, make_dir,
                                         remove_dir),
         cmocka_unit_test_setup_teardown(two_types_are_two_roundings_of_one_model, make_dir,
                                         remove_dir),
