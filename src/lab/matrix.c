@@ -156,9 +156,10 @@ static enum rc own_configs(struct experiment *x, struct err *err)
     enum rc rc = RC_OK;
     for (size_t i = 0; i < COUNT_OF(own) && !rc; i++) {
         const char *const argv[] = {
-            x->o.binary, "serve",  "-m",       x->o.model,           "--host",
-            "127.0.0.1", "--port", "{port}",   "--cache-policy",     own[i].policy,
-            "-np",       "1",      "--events", "{dir}/events.jsonl", NULL};
+            x->o.binary, "serve", "-m", x->o.model, "--host", "127.0.0.1", "--port", "{port}",
+            "--cache-policy", own[i].policy, "-np", "1",
+            /* with PXA's rules the log has that engine's lines, and they are what is read */
+            *own[i].predict ? NULL : "--events", "{dir}/events.jsonl", NULL};
         char **a = word_list(argv), **e = word_list(own[i].env);
         if (!a || !e) {
             runner_words_free(a);
@@ -442,11 +443,14 @@ static enum rc predict(struct cell_run *r, json_t *turn, struct err *err)
                                      NULL, 0, &t, err)
                     : err_set(err, RC_NOMEM, "no memory for a prediction");
     if (!rc) {
-        json_t *o =
-            json_pack("{s:s, s:I, s:I, s:I, s:I}", "verdict", slot_verdict_name(t.verdict),
-                      "reused", (json_int_t)t.reused, "made", (json_int_t)t.n_made, "erased",
-                      (json_int_t)t.n_erased, "restored_at", (json_int_t)t.restored);
-        if (!o || json_object_set_new(turn, "predicted", o))
+        json_t *made_at = json_array();
+        for (uint32_t i = 0; i < MIN(t.n_made, (uint32_t)LEGACY_MAX_MADE) && made_at; i++)
+            ok &= !json_array_append_new(made_at, json_integer(t.made[i]));
+        json_t *o = json_pack("{s:s, s:I, s:I, s:I, s:I, s:o}", "verdict",
+                              slot_verdict_name(t.verdict), "reused", (json_int_t)t.reused, "made",
+                              (json_int_t)t.n_made, "erased", (json_int_t)t.n_erased, "restored_at",
+                              (json_int_t)t.restored, "made_at", made_at);
+        if (!ok || !o || json_object_set_new(turn, "predicted", o))
             rc = err_set(err, RC_NOMEM, "no memory for a prediction");
     }
     mem_free(seq.v);
