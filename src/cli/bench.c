@@ -57,6 +57,9 @@ enum rc bench_cost_of(const struct gguf *g, struct bench_cost *out, struct err *
     if (rc)
         return rc;
     *out = (struct bench_cost){0};
+    for (uint32_t i = 0; i < hp.n_layer; i++) /* q k, and p v: a multiply-add each */
+        if (!hp.recurrent[i])
+            out->attn_ops += 4.0 * hp.n_heads * hp.head_dim;
     const bool tied = !gguf_find_tensor(g, "output.weight");
     for (uint64_t i = 0; i < gguf_n_tensors(g); i++) {
         const struct gguf_tensor *t = gguf_tensor_at(g, i);
@@ -82,13 +85,20 @@ static double compute_seconds(const struct bench_work *w, const struct roof *r)
     return w->int8_ops / r->int8_ops + w->f32_ops / r->f32_ops;
 }
 
+/* Seconds the f32 roofline allows for the attention of rows behind depth tokens. */
+static double attn_least_seconds(const struct bench_rig *b, uint32_t rows, uint32_t depth)
+{
+    const double seen = (double)rows * depth + 0.5 * (double)rows * (rows + 1.0);
+    return b->cost.attn_ops * seen / b->roof.f32_ops;
+}
+
 /* Seconds the rooflines allow for a forward of rows behind depth tokens, one of them with logits. */
 static double least_seconds(const struct bench_rig *b, uint32_t rows, uint32_t depth)
 {
     const struct bench_cost *c = &b->cost;
     const struct shape *s = &model_info(b->model)->shape;
-    const double compute =
-        compute_seconds(&c->body, &b->roof) * rows + compute_seconds(&c->head, &b->roof);
+    const double compute = compute_seconds(&c->body, &b->roof) * rows +
+                           compute_seconds(&c->head, &b->roof) + attn_least_seconds(b, rows, depth);
     /* a state is read and written; the KV before it is read */
     const double bytes = c->body.read_bytes + c->head.read_bytes +
                          2.0 * (double)shape_snap_bytes(s) + (double)shape_token_bytes(s) * depth;
@@ -287,8 +297,10 @@ enum rc bench_run(struct bench_rig *b, enum bench_kind kind, uint32_t n_tokens, 
         return rc;
     }
     const uint32_t step = kind == BENCH_DECODE ? 1 : model_info(b->model)->max_batch;
-    for (uint32_t at = 0; at < n_tokens; at += step)
+    for (uint32_t at = 0; at < n_tokens; at += step) {
         out->least_s += least_seconds(b, MIN(step, n_tokens - at), n_depth + at);
+        out->attn_least_s += attn_least_seconds(b, MIN(step, n_tokens - at), n_depth + at);
+    }
     return RC_OK;
 }
 

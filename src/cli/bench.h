@@ -9,13 +9,14 @@
 #include "model/model.h"
 #include "nn/roof.h"
 
-/* What evaluating one token takes at least, from the file's tensors: matrices only. */
-struct bench_work {
+/* What evaluating one token takes at least, from the file's tensors. */
+struct bench_work {           /* of matrices */
     double int8_ops, f32_ops; /* multiply-adds count two; by the tensors' types */
     double read_bytes;        /* weights that are touched */
 };
 struct bench_cost {
     struct bench_work body, head; /* head: only where logits are asked for */
+    double attn_ops;              /* f32, of a token for each position it sees */
 };
 NODISCARD enum rc bench_cost_of(const struct gguf *g, struct bench_cost *out, struct err *err);
 
@@ -29,6 +30,7 @@ struct bench_result {
     double *restore_s, *copy_s; /* [n_samples] of a snapshot: to restore it; a memcpy of its size */
     uint64_t bytes;             /* of a snapshot */
     double least_s;             /* what the rooflines allow; 0 = not known */
+    double attn_least_s;        /* the part of it that is attention's arithmetic */
     struct roof roof;
     struct model_profile profile; /* all zero unless asked for */
 };

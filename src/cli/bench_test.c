@@ -40,6 +40,7 @@ static void the_cost_of_a_token_counts_what_it_touches(void **state)
     assert_true(c.head.int8_ops == 2 * elems(g, "token_embd.weight"));
     assert_true(c.head.read_bytes == elems(g, "token_embd.weight") / 32 * 34);
     assert_true(c.body.int8_ops > 0);
+    assert_true(c.attn_ops == 2 * 4 * 4 * 32); /* 2 of 8 layers, 4 heads of 32 */
     gguf_close(g);
 
     struct bench_cost all;
@@ -78,7 +79,8 @@ static void every_sample_is_timed_from_the_same_state(void **state)
             assert_int_equal(r.n_samples, 3);
             assert_int_equal(r.n_tokens, 40);
             assert_int_equal(r.n_depth, depth);
-            assert_true(r.least_s > 0);
+            assert_true(r.attn_least_s > 0);
+            assert_true(r.least_s > r.attn_least_s);
             assert_true(r.profile.ns[MODEL_FFN] > 0);
             for (uint32_t i = 0; i < 3; i++)
                 assert_true(r.s[i] > 0);

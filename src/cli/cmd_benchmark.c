@@ -16,6 +16,9 @@
 #include "base/mem.h"
 #include "cli/bench.h"
 #include "cli/opts.h"
+#include "kern/kern.h"
+#include "kern/pick.h"
+#include "nn/mat_error.h"
 
 enum { MAX_LIST = 32, MAX_TEST_TOKENS = 1 << 20 };
 
@@ -30,7 +33,7 @@ struct bench {
     const char *path, *prompts, *gens, *threads, *depths, *output, *kv_name;
     uint32_t n_samples, n_ubatch;
     const char *isa;
-    bool no_repack, mlock, profile, quiet;
+    bool no_repack, mlock, profile, errors, quiet;
     /* made from them */
     struct list n_prompt, n_gen, n_threads, n_depth;
     enum format format;
@@ -101,6 +104,8 @@ static enum opts_result parse(struct bench *b, int argc, char **argv)
          .help = "KV type: f16, f32, q8_0 (f16)"},
         {"-o --output", OPT_STR, &b->output, .arg = "FORMAT", .help = "md, json or csv (md)"},
         {"--profile", OPT_FLAG, &b->profile, .help = "share of time per operator"},
+        {"--errors", OPT_FLAG, &b->errors,
+         .help = "instead: the error of a product against f32, for every tensor type"},
         {"--isa", OPT_STR, &b->isa, .arg = "NAME", .help = "kernel table (the best there is)",
          .env = "HOLDFAST_ISA"},
         {"--no-repack -nr", OPT_FLAG, &b->no_repack, .help = "use the file's layout of weights"},
@@ -116,7 +121,7 @@ static enum opts_result parse(struct bench *b, int argc, char **argv)
     const enum opts_result r = opts_parse(&o, argc, argv, stderr);
     if (r)
         return r;
-    if (!b->path) {
+    if (!b->path && !b->errors) {
         fprintf(stderr, "holdfast bench: which model? (-m FILE)\n");
         return OPTS_ERROR;
     }
@@ -183,6 +188,14 @@ static double fraction(const struct bench_result *r)
     return f;
 }
 
+/* The same for attention alone (with norms, rotation and what is written to pages); 0 without a
+ * profile. */
+static double attn_fraction(const struct bench_result *r)
+{
+    const double s = (double)r->profile.ns[MODEL_ATTN] * 1e-9 / MAX(r->n_samples, 1);
+    return s > 0 ? r->attn_least_s / s : 0;
+}
+
 /* ---- md -------------------------------------------------------------------------------------- */
 
 static void md_head(const struct bench *b, const struct model_info *m)
@@ -227,7 +240,7 @@ static void md_row(const struct bench *b, const struct bench_result *r)
     for (int i = 0; i < MODEL_N_OPS; i++)
         printf(" %s %.1f %%", model_op_name((enum model_op)i),
                100 * (double)r->profile.ns[i] / total);
-    printf("\n");
+    printf("; attn reaches %.1f %% of the f32 roofline\n", 100 * attn_fraction(r));
 }
 
 /* ---- json and csv ---------------------------------------------------------------------------- */
@@ -301,6 +314,7 @@ static void json_row(const struct bench *b, const struct model_info *m,
         for (int i = 0; i < MODEL_N_OPS; i++)
             jwrite_u64(&w, model_op_name((enum model_op)i), r->profile.ns[i]);
         jwrite_end_obj(&w);
+        jwrite_fixed(&w, "attn_roofline_fraction", attn_fraction(r), 4);
     }
     jwrite_end_obj(&w);
     printf("%s%s", b->any ? ",\n  " : "[\n  ", buf_str(&out));
@@ -341,6 +355,51 @@ static void csv_row(const struct bench *b, const struct model_info *m, const str
     for (int i = 0; b->profile && i < MODEL_N_OPS; i++)
         printf(",%" PRIu64, r->profile.ns[i]);
     printf("\n");
+}
+
+/* ---- errors ---------------------------------------------------------------------------------- */
+
+enum { N_TYPE_IDS = 64 }; /* the file format's numbers are below */
+
+static void error_row(const struct bench *b, const char *isa, const char *type,
+                      const struct mat_error *e)
+{
+    if (b->format == FORMAT_MD)
+        printf("| %-6s | %15.2e | %17.2e |\n", type, e->rms, e->ggml_rms);
+    else if (b->format == FORMAT_CSV)
+        printf("%s,%s,%.6g,%.6g\n", isa, type, e->rms, e->ggml_rms);
+    else
+        printf("%s{\"kernels\":\"%s\",\"type\":\"%s\",\"error\":%.6g,\"ggml_error\":%.6g}",
+               b->any ? ",\n  " : "[\n  ", isa, type, e->rms, e->ggml_rms);
+}
+
+static enum rc run_errors(struct bench *b, struct err *err)
+{
+    const struct kern *k;
+    struct pool *pool;
+    const struct pool_opts po = {.n_threads = b->n_threads.v[0]};
+    enum rc rc = kern_pick(b->isa, &k, err);
+    if (!rc)
+        rc = pool_new(&po, &pool, err);
+    if (rc)
+        return rc;
+    if (b->format == FORMAT_MD)
+        printf("kernels %s; rms of y = W x against f64, relative to y: what rounding x costs\n\n"
+               "| type   | error           | as ggml rounds x  |\n"
+               "|--------|----------------:|------------------:|\n",
+               k->name);
+    if (b->format == FORMAT_CSV)
+        printf("kernels,type,error,ggml_error\n");
+    for (uint32_t id = 0; id < N_TYPE_IDS && !rc; id++) {
+        const struct dtype_info *info = dtype_info(id);
+        struct mat_error e;
+        if (!info || (rc = mat_error(k, pool, info->type, &e, err)))
+            continue;
+        error_row(b, k->name, info->name, &e);
+        b->any = true;
+    }
+    pool_free(pool);
+    return rc;
 }
 
 /* ---- run ------------------------------------------------------------------------------------- */
@@ -422,8 +481,8 @@ int cmd_bench(int argc, char **argv)
         break;
     }
     struct err err;
-    enum rc rc = gguf_open(b.path, &b.g, &err);
-    for (size_t i = 0; i < b.n_threads.n && !rc; i++)
+    enum rc rc = b.errors ? run_errors(&b, &err) : gguf_open(b.path, &b.g, &err);
+    for (size_t i = 0; i < b.n_threads.n && !rc && b.g; i++)
         rc = run_threads(&b, b.n_threads.v[i], &err);
     gguf_close(b.g);
     if (b.format == FORMAT_JSON && b.any)

@@ -5,12 +5,10 @@
  * GOPS: 2 x multiply-adds a second.  "of peak" is against int8 dot products for the quantised
  * formats and f32 multiply-adds for the float ones; GB/s counts packed weights only.
  * -q is quicker; -c counts the calling thread's CPU time, for -t 1 on a machine that is busy.
- * error: rms of y against f64 with the decoded weights, relative to the rms of y: what rounding the
- * activations costs.
+ * error: mat_error.h.
  */
 #include "nn/matmul.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -21,6 +19,7 @@
 #include "base/str.h"
 #include "kern/kern.h"
 #include "kern/pick.h"
+#include "nn/mat_error.h"
 #include "nn/matmul_test_int.h"
 #include "nn/roof.h"
 
@@ -68,39 +67,6 @@ static double seconds(const struct bench *b, struct mat *const *w, uint32_t n_w,
     const double s = hist_quantile(&h, 0.5);
     hist_release(&h);
     return s;
-}
-
-static double relative_error(const struct bench *b, enum dtype t, struct rng *rng)
-{
-    enum { COLS = 2048, ROWS = 64, N = 8 };
-    uint8_t *blocks = random_blocks(rng, t, COLS * ROWS, 0.02f);
-    float *x = random_floats(rng, N * COLS, 1);
-    float *w = mem_try(COLS * ROWS * sizeof *w), *y = mem_try(N * ROWS * sizeof *y);
-    CHECK(w && y);
-    quant_decode(t, blocks, COLS * ROWS, w);
-    const struct mat_src src = {"w", t, COLS, ROWS, 1, blocks};
-    struct mat *m;
-    struct act *a;
-    CHECK(mat_new(b->k, b->pool, &src, NULL, &m, NULL) == RC_OK);
-    CHECK(act_new(b->k, N, COLS, &a, NULL) == RC_OK);
-    act_set(a, x, N, COLS, COLS);
-    matmul(b->pool, m, a, y, ROWS);
-    double e = 0, s = 0;
-    for (int i = 0; i < N; i++)
-        for (int r = 0; r < ROWS; r++) {
-            double want = 0;
-            for (int c = 0; c < COLS; c++)
-                want += (double)w[r * COLS + c] * x[i * COLS + c];
-            e += (y[i * ROWS + r] - want) * (y[i * ROWS + r] - want);
-            s += want * want;
-        }
-    act_free(a);
-    mat_free(m);
-    mem_free(w);
-    mem_free(y);
-    mem_free(x);
-    mem_free(blocks);
-    return sqrt(e / s);
 }
 
 static void bench_shape(const struct bench *b, enum dtype t, size_t shape, uint32_t n,
@@ -187,8 +153,10 @@ int main(int argc, char **argv)
     for (size_t t = 0; t < COUNT_OF(test_types); t++) {
         if (format && dtype_by_name(format) != dtype_info(test_types[t]))
             continue;
-        printf("%-7s error %.5f\n", dtype_info(test_types[t])->name,
-               relative_error(&b, test_types[t], &rng));
+        struct mat_error e;
+        CHECK(mat_error(b.k, b.pool, test_types[t], &e, &err) == RC_OK);
+        printf("%-7s error %.5f, as ggml rounds %.5f\n", dtype_info(test_types[t])->name, e.rms,
+               e.ggml_rms);
         for (size_t s = 0; s < COUNT_OF(shapes); s++) {
             static const uint32_t counts[] = {1, 4, 512};
             for (size_t i = 0; i < COUNT_OF(counts); i++)

@@ -9,6 +9,7 @@
 #include "kern/act.h"
 #include "kern/kern.h"
 #include "kern/pick.h"
+#include "nn/mat_error.h"
 #include "nn/matmul_test_int.h"
 
 #include <cmocka.h>
@@ -164,6 +165,23 @@ static void a_nan_activation_is_not_lost(void **state)
         }
 }
 
+static void rounding_activations_costs_no_more_than_elsewhere(void **state)
+{
+    (void)state;
+    struct err err;
+    const struct kern *k;
+    for (uint32_t i = 0; (k = kern_nth(i)); i++)
+        for (size_t t = 0; t < COUNT_OF(test_types); t++) {
+            struct mat_error e;
+            assert_int_equal(mat_error(k, pool, test_types[t], &e, &err), RC_OK);
+            /* an f32 sum of 2,048 products is off by some 1e-7 itself */
+            if (e.rms > 1.02 * e.ggml_rms + 1e-6 || !(e.rms < 0.01))
+                fail_msg("%s %s: error %g against %g", k->name, dtype_info(test_types[t])->name,
+                         e.rms, e.ggml_rms);
+            assert_true(pack_is_float(pack_of(test_types[t])) || e.rms > 1e-3);
+        }
+}
+
 static void no_memory_is_an_error_that_names_the_tensor(void **state)
 {
     (void)state;
@@ -232,6 +250,7 @@ int main(void)
         cmocka_unit_test(tiny_and_huge_scales_stay_finite_and_right),
         cmocka_unit_test(a_row_read_back_has_the_bits_of_the_file),
         cmocka_unit_test(a_nan_activation_is_not_lost),
+        cmocka_unit_test(rounding_activations_costs_no_more_than_elsewhere),
         cmocka_unit_test(no_memory_is_an_error_that_names_the_tensor),
         cmocka_unit_test(shapes_outside_what_is_supported_are_refused),
         cmocka_unit_test(tables_are_picked_by_name_and_others_refused),
