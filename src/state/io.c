@@ -64,7 +64,7 @@ static bool step(uint64_t *max)
 
 enum rc io_create(const char *path, int *fd, struct err *err)
 {
-    *fd = step(NULL) ? open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666) : -1;
+    *fd = step(NULL) ? open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600) : -1;
     return *fd < 0 ? err_sys(err, "cannot create %s", path) : RC_OK;
 }
 

@@ -8,7 +8,7 @@
 
 #include "base/err.h"
 
-/* A new file for writing; one of that name is emptied. *fd. */
+/* A new file for writing, its owner's alone (it tells what was said); one of that name is emptied. */
 NODISCARD enum rc io_create(const char *path, int *fd, struct err *err);
 /* A regular file for reading, and its size. */
 NODISCARD enum rc io_open(const char *path, int *fd, uint64_t *bytes, struct err *err);
