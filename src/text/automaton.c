@@ -19,6 +19,8 @@
 #include "text/automaton_int.h"
 
 enum {
+    WORN_STACKS = 1 << 20,
+    WORN_SETS = 1 << 18,
     MAX_STACKS = 1 << 22,
     MAX_SETS = 1 << 20,
     MAX_NEXT_BYTES = 64 << 20,
@@ -462,12 +464,42 @@ static const uint64_t *mask_of(struct grammar *g, uint32_t set)
 
 /* ---- life ---- */
 
+static size_t count_bytes(const struct grammar *g)
+{
+    return g->edges_cap * sizeof *g->edges +
+           (size_t)g->n_states * (3 * sizeof(uint32_t) + 2 + sizeof *g->locals) +
+           g->stacks_cap * (sizeof *g->stacks + sizeof *g->seen) +
+           ((size_t)g->stack_mask + g->set_mask + 2) * sizeof(uint32_t) +
+           g->sets_cap * sizeof *g->sets + g->set_items_cap * sizeof *g->set_items + g->next_bytes +
+           g->local_bytes + ((size_t)N_MASKS + 2) * g->trie->n_words * sizeof *g->masks +
+           g->arena.used;
+}
+
+/* For other threads; relaxed: numbers that nothing else hangs on. */
+static void tell(struct grammar *g)
+{
+    atomic_store_explicit(&g->held, count_bytes(g), memory_order_relaxed);
+    if (g->n_stacks > WORN_STACKS || g->n_sets > WORN_SETS)
+        atomic_store_explicit(&g->worn, true, memory_order_relaxed);
+}
+
+size_t grammar_bytes(const struct grammar *g)
+{
+    return atomic_load_explicit(&g->held, memory_order_relaxed);
+}
+
+bool grammar_is_worn(const struct grammar *g)
+{
+    return atomic_load_explicit(&g->worn, memory_order_relaxed);
+}
+
 bool automaton_init(struct grammar *g, uint32_t root, uint32_t root_lead)
 {
     g->n_stacks = g->n_sets = 1; /* BOTTOM, DEAD */
     g->locals = mem_try_array(g->n_states, sizeof *g->locals);
     g->masks = mem_try_array(((size_t)N_MASKS + 1) * g->trie->n_words, sizeof *g->masks);
-    if (!g->locals || !g->masks || !stack_table_grow(g) || !set_table_grow(g) ||
+    g->waiting = mem_try_array(g->trie->n_words, sizeof *g->waiting);
+    if (!g->locals || !g->masks || !g->waiting || !stack_table_grow(g) || !set_table_grow(g) ||
         !mem_grow(&g->stacks, &g->stacks_cap, 64, sizeof *g->stacks) ||
         !mem_grow(&g->sets, &g->sets_cap, 16, sizeof *g->sets))
         return false;
@@ -479,6 +511,7 @@ bool automaton_init(struct grammar *g, uint32_t root, uint32_t root_lead)
         closure_add(g, &c, g->rules[lead ? root_lead : root].start, BOTTOM);
         *(lead ? &g->start_lead : &g->start) = closure_end(g, &c);
     }
+    tell(g);
     return true;
 }
 
@@ -490,6 +523,7 @@ void automaton_release(struct grammar *g)
         local_release(&g->locals[s]);
     mem_free(g->locals);
     mem_free(g->masks);
+    mem_free(g->waiting);
     mem_free(g->stacks);
     mem_free(g->stack_table);
     mem_free(g->seen);
@@ -498,16 +532,6 @@ void automaton_release(struct grammar *g)
     mem_free(g->sets);
     mem_free(g->set_items);
     mem_free(g->set_table);
-}
-
-size_t grammar_bytes(const struct grammar *g)
-{
-    return g->edges_cap * sizeof *g->edges +
-           (size_t)g->n_states * (3 * sizeof(uint32_t) + 2 + sizeof *g->locals) +
-           g->stacks_cap * (sizeof *g->stacks + sizeof *g->seen) +
-           ((size_t)g->stack_mask + g->set_mask + 2) * sizeof(uint32_t) +
-           g->sets_cap * sizeof *g->sets + g->set_items_cap * sizeof *g->set_items + g->next_bytes +
-           g->local_bytes + (size_t)N_MASKS * g->trie->n_words * sizeof *g->masks + g->arena.used;
 }
 
 /* ---- states ---- */
@@ -571,14 +595,60 @@ static enum rc take_error(struct grammar *g, struct err *err)
     return rc;
 }
 
+static inline void clear_bit(uint64_t *bits, token t)
+{
+    bits[t / 64] &= ~(UINT64_C(1) << t % 64);
+}
+
+/* Whether a text may follow `set`. */
+static bool fits(struct grammar *g, uint32_t set, const char *p, size_t n)
+{
+    for (size_t i = 0; i < n && set != DEAD; i++)
+        set = step(g, set, (uint8_t)p[i]);
+    return set != DEAD;
+}
+
+/* Before `after`: anything but the end, and but tokens that complete it and go on with what the grammar
+ * does not begin with. */
+static const uint64_t *mask_waiting(const struct grammar_state *s)
+{
+    struct grammar *const g = s->g;
+    const struct token_trie *const t = g->trie;
+    uint64_t *const bits = g->waiting;
+    memset(bits, 0xff, t->n_words * sizeof *bits);
+    for (size_t i = 0; i < t->n_eog; i++)
+        clear_bit(bits, t->eog[i]);
+    /* down the trie along what is left of it, then all that goes on from there */
+    const char *const left = s->after + s->n_after;
+    const size_t n_left = strlen(left);
+    uint32_t at = 0, end = t->n_nodes;
+    for (size_t depth = 0; depth < n_left; depth++) {
+        while (at < end && t->byte[at] != (uint8_t)left[depth])
+            at = t->next[at];
+        if (at >= end)
+            return bits;
+        end = t->next[at++];
+    }
+    for (uint32_t i = at; i < end; i++)
+        for (token id = t->at[i]; id >= 0; id = t->same[id]) {
+            const struct str b = vocab_bytes(t->vocab, id, true);
+            if (!fits(g, s->set, b.p + n_left, b.n - n_left))
+                clear_bit(bits, id);
+        }
+    return bits;
+}
+
 enum rc grammar_mask(struct grammar_state *s, const uint64_t **bits, struct err *err)
 {
-    *bits = NULL;
+    struct grammar *const g = s->g;
     if (s->after)
-        return RC_OK;
-    /* behind the end nothing comes: the mask behind the ring stays empty */
-    *bits = s->ended ? s->g->masks + (size_t)N_MASKS * s->g->trie->n_words : mask_of(s->g, s->set);
-    return take_error(s->g, err);
+        *bits = mask_waiting(s);
+    else if (s->ended) /* behind the end nothing comes: the mask behind the ring stays empty */
+        *bits = g->masks + (size_t)N_MASKS * g->trie->n_words;
+    else
+        *bits = mask_of(g, s->set);
+    tell(g);
+    return take_error(g, err);
 }
 
 static enum rc refuse(const struct grammar_state *s, token t, struct err *err)
@@ -617,14 +687,14 @@ enum rc grammar_accept(struct grammar_state *s, token t, struct err *err)
         return refuse(s, t, err);
     struct str bytes = vocab_bytes(v, t, true);
     if (s->after) {
-        if (vocab_is_eog(v, t)) /* whoever generates decides whether that was the end */
-            return RC_OK;
+        if (vocab_is_eog(v, t))
+            return refuse(s, t, err);
         const size_t n = wait_for(s, bytes);
         bytes = (struct str){bytes.p + n, bytes.n - n};
         if (s->after || !bytes.n)
             return RC_OK;
-        /* The token went on behind `after` before the grammar could say how.  If it does not fit, it
-         * stays outside. */
+        /* The token went on behind `after`.  If that does not fit (masks let only tokens through that
+         * have all of `after` and more in one piece, behind something else), it stays outside. */
         uint32_t set = s->set;
         for (size_t i = 0; i < bytes.n && set != DEAD; i++)
             set = step(g, set, (uint8_t)bytes.p[i]);
@@ -654,7 +724,7 @@ enum rc grammar_accept(struct grammar_state *s, token t, struct err *err)
 
 bool grammar_may_end(const struct grammar_state *s)
 {
-    return s->after || s->ended || s->g->sets[s->set].end;
+    return s->ended || (!s->after && s->g->sets[s->set].end);
 }
 
 bool grammar_must_end(const struct grammar_state *s)

@@ -2,6 +2,8 @@
 #ifndef HOLDFAST_TEXT_AUTOMATON_INT_H
 #define HOLDFAST_TEXT_AUTOMATON_INT_H
 
+#include <stdatomic.h>
+
 #include "text/grammar_int.h"
 
 /* The vocabulary's tokens as a trie, its nodes in the order a walk from the root meets them: node i's
@@ -16,6 +18,7 @@ struct token_trie {
     token *eog;
     size_t n_eog, eog_cap;
     const struct vocab *vocab;
+    atomic_uint refs; /* the owner's and one of each grammar */
 };
 
 #define NO_STATE UINT32_MAX
@@ -50,7 +53,10 @@ struct gset {
 enum { N_MASKS = 128 };
 
 struct grammar {
-    const struct token_trie *trie;
+    atomic_uint refs;
+    atomic_bool worn;   /* see grammar_is_worn; written by the thread that runs it */
+    atomic_size_t held; /* grammar_bytes, as of the last mask */
+    struct token_trie *trie;
     struct arena arena;
     enum rc rc; /* the first failure of building or running */
     struct err err;
@@ -96,7 +102,8 @@ struct grammar {
     uint64_t *masks; /* [N_MASKS][n_words], a ring; behind it an empty one */
     uint32_t mask_set[N_MASKS];
     uint32_t mask_at;
-    uint32_t work; /* since the last answer */
+    uint64_t *waiting; /* [n_words] scratch: the mask before `after` has come */
+    uint32_t work;     /* since the last answer */
 };
 
 /* Makes the running part ready; root is a rule. */

@@ -332,7 +332,7 @@ static void parse_rule(struct gbnf *p)
     gnode_build(p->g, n, false, r.start, r.final);
 }
 
-enum rc grammar_from_gbnf(const struct token_trie *t, struct str text, struct grammar **out,
+enum rc grammar_from_gbnf(struct token_trie *t, struct str text, struct grammar **out,
                           struct err *err)
 {
     struct gbnf p = {.g = grammar_new(t), .s = text, .line = 1};

@@ -11,18 +11,28 @@
 
 enum { MAX_STATES = 1 << 20, MAX_EDGES = 1 << 22 };
 
-struct grammar *grammar_new(const struct token_trie *t)
+struct grammar *grammar_new(struct token_trie *t)
 {
     struct grammar *const g = mem_zalloc(sizeof *g);
+    atomic_init(&g->refs, 1);
+    atomic_init(&g->worn, false);
+    atomic_init(&g->held, 0);
+    atomic_fetch_add_explicit(&t->refs, 1, memory_order_relaxed);
     g->trie = t;
     g->tail_to = NO_STATE;
     arena_init(&g->arena, 0);
     return g;
 }
 
+void grammar_ref(struct grammar *g)
+{
+    atomic_fetch_add_explicit(&g->refs, 1, memory_order_relaxed);
+}
+
 void grammar_free(struct grammar *g)
 {
-    if (!g)
+    /* release: what this holder wrote is done; acquire: the one who frees sees all of it */
+    if (!g || atomic_fetch_sub_explicit(&g->refs, 1, memory_order_acq_rel) != 1)
         return;
     automaton_release(g);
     mem_free(g->edges);
@@ -34,6 +44,7 @@ void grammar_free(struct grammar *g)
     mem_free(g->reads);
     mem_free(g->like);
     arena_release(&g->arena);
+    token_trie_free(g->trie);
     mem_free(g);
 }
 

@@ -39,7 +39,7 @@ static enum rc compile(uint8_t kind, struct str text, struct grammar **g, struct
     if (!s)
         return err_set(err, RC_FORMAT, "not JSON");
     const enum rc rc = kind % 4 == 3 ? grammar_from_tools(trie, (enum reply_family)(kind / 4 % 3),
-                                                          s, NULL, kind & 64, g, err)
+                                                          s, NULL, kind & 64, NULL, g, err)
                                      : grammar_from_schema(trie, s, g, err);
     json_decref(s);
     return rc;
@@ -70,7 +70,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
             for (uint32_t i = 0; bits && i < n_tokens && !(bits[t / 64] >> t % 64 & 1); i++)
                 t = (t + 1) % (token)n_tokens;
             const bool in = !bits || (bits[t / 64] >> t % 64 & 1);
-            CHECK((grammar_accept(s, t, &err) == RC_OK) == in);
+            const bool taken = grammar_accept(s, t, &err) == RC_OK;
+            CHECK(round == 2 ? taken || !in : taken == in);
             if (!in || vocab_is_eog(vocab.v, t))
                 break;
         }

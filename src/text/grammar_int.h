@@ -31,7 +31,7 @@ struct grange { /* code points, inclusive */
 };
 
 /* A new grammar without rules; RC_NOMEM aside it cannot fail. */
-NODISCARD struct grammar *grammar_new(const struct token_trie *t);
+NODISCARD struct grammar *grammar_new(struct token_trie *t);
 /* The grammar's own error: the first one wins. */
 PRINTF_LIKE(3, 4) void grammar_fail(struct grammar *g, enum rc rc, const char *fmt, ...);
 bool grammar_failed(const struct grammar *g);

@@ -1138,7 +1138,7 @@ uint32_t schema_rule(struct schema_build *b, const json_t *schema)
     return rule;
 }
 
-enum rc grammar_from_schema(const struct token_trie *t, const json_t *schema, struct grammar **out,
+enum rc grammar_from_schema(struct token_trie *t, const json_t *schema, struct grammar **out,
                             struct err *err)
 {
     struct grammar *const g = grammar_new(t);
@@ -1148,7 +1148,7 @@ enum rc grammar_from_schema(const struct token_trie *t, const json_t *schema, st
     return grammar_finish(g, root, out, err);
 }
 
-enum rc grammar_json_object(const struct token_trie *t, struct grammar **out, struct err *err)
+enum rc grammar_json_object(struct token_trie *t, struct grammar **out, struct err *err)
 {
     struct grammar *const g = grammar_new(t);
     struct schema_build *const b = schema_build_new(g, NULL, "schema");
@@ -1251,8 +1251,8 @@ static void one_call(struct schema_build *b, enum reply_family family, const cha
     grammar_text(g, end, str_of("</function>\n</tool_call>"), to);
 }
 
-enum rc grammar_from_tools(const struct token_trie *t, enum reply_family family,
-                           const json_t *tools, const char *name, bool parallel,
+enum rc grammar_from_tools(struct token_trie *t, enum reply_family family, const json_t *tools,
+                           const char *name, bool parallel, const json_t *content,
                            struct grammar **out, struct err *err)
 {
     struct grammar *const g = grammar_new(t);
@@ -1286,5 +1286,13 @@ enum rc grammar_from_tools(const struct token_trie *t, enum reply_family family,
     grammar_call_edge(g, r.start, call, r.final);
     if (parallel && family != REPLY_GENERIC)
         grammar_bytes_edge(g, r.final, '\n', '\n', r.start);
-    return grammar_finish(g, root, out, err);
+    if (!content)
+        return grammar_finish(g, root, out, err);
+    const uint32_t either = grammar_rule(g, "reply");
+    const struct grule e = grammar_rule_at(g, either);
+    struct schema_build *const b = schema_build_new(g, content, "schema");
+    grammar_call_edge(g, e.start, root, e.final);
+    grammar_call_edge(g, e.start, schema_rule(b, content), e.final);
+    schema_build_free(b);
+    return grammar_finish(g, either, out, err);
 }

@@ -74,6 +74,7 @@ enum rc token_trie_new(const struct vocab *v, struct token_trie **out, struct er
     struct token_trie *t = mem_zalloc(sizeof *t);
     const uint32_t n = vocab_size(v);
     t->vocab = v;
+    atomic_init(&t->refs, 1);
     t->n_tokens = n;
     t->n_words = (n + 63) / 64;
     t->same = mem_try_array(n, sizeof *t->same);
@@ -107,7 +108,8 @@ enum rc token_trie_new(const struct vocab *v, struct token_trie **out, struct er
 
 void token_trie_free(struct token_trie *t)
 {
-    if (!t)
+    /* release: what this holder read is done; acquire: the one who frees comes after all of them */
+    if (!t || atomic_fetch_sub_explicit(&t->refs, 1, memory_order_acq_rel) != 1)
         return;
     mem_free(t->byte);
     mem_free(t->next);
