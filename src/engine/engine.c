@@ -354,6 +354,8 @@ enum rc engine_start(const struct engine_opts *o, struct engine **out, struct er
     enum rc rc = set_up(e, o, err);
     if (!rc) {
         e->env.n_ctx = e->limits.n_ctx;
+        e->env.say = o->say;
+        e->env.say_ctx = o->say_ctx;
         const int failed = pthread_create(&e->thread, NULL, engine_main, e);
         if (failed)
             rc = err_set(err, RC_IO, "no engine thread: %s", strerror(failed));

@@ -16,6 +16,7 @@
 
 struct engine;
 struct job;
+struct job_desc;
 
 struct engine_opts {
     struct model *model;       /* borrowed; no other engine may run it meanwhile */
@@ -29,6 +30,10 @@ struct engine_opts {
     uint64_t kv_max_bytes;    /* hard limit of all KV pages, live and cached; 0 = none */
     uint32_t cache_step;      /* CUT_GRID; see cache.h */
     const char *cache_policy; /* NULL = "hold" */
+    /* For tests: what is sampled as the answer's token n (from 0) instead of what the model says; -1:
+     * as the model has it.  On the engine's thread. */
+    token (*say)(void *ctx, const struct job_desc *d, uint32_t n);
+    void *say_ctx;
 };
 
 NODISCARD enum rc engine_start(const struct engine_opts *o, struct engine **out, struct err *err);
@@ -54,6 +59,8 @@ struct logit_bias {
     float bias; /* -INFINITY: never */
 };
 
+struct grammar;
+
 struct job_desc { /* all borrowed for the call */
     const token *prompt;
     uint32_t n_prompt;
@@ -65,6 +72,12 @@ struct job_desc { /* all borrowed for the call */
     uint32_t n_bias;
     const char *const *stop; /* empty ones never match */
     uint32_t n_stop;
+    /* What the answer has to follow, or NULL; the job takes a reference of its own, and only the engine's
+     * thread runs it (grammar.h).  grammar_after: from behind this text on ("</think>"); NULL: at once.
+     * The answer ends where the grammar has to, and by itself only where it may; a place from which no token
+     * leads on is an error (STOP_ERROR). */
+    struct grammar *grammar;
+    const char *grammar_after;
     uint32_t n_probs; /* top log-probabilities wanted with each token */
     uint64_t family;  /* plan_req.family: 0 = none */
     bool no_cache;    /* cache_prompt: false */

@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "text/grammar.h"
 
 /* ---- checks ---------------------------------------------------------------------------------- */
 
@@ -66,6 +67,8 @@ static enum rc check_desc(const struct job_desc *d, const struct job_limits *lim
     if (d->n_probs > lim->n_vocab)
         return err_set(err, RC_ARG, "n_probs is %u, the vocabulary has %u", d->n_probs,
                        lim->n_vocab);
+    if (d->grammar_after && !*d->grammar_after)
+        return err_set(err, RC_ARG, "grammar_after is empty");
     for (uint32_t i = 0; i < d->n_bias; i++) {
         const struct logit_bias *b = &d->bias[i];
         if (b->id < 0 || (uint32_t)b->id >= lim->n_vocab)
@@ -104,6 +107,10 @@ static bool copy_desc(struct job *j, const struct job_desc *d)
     for (uint32_t i = 0; stop && i < d->n_stop; i++)
         stop[i] = copy(a, d->stop[i], strlen(d->stop[i]) + 1, &ok);
     j->d.stop = stop;
+    j->d.grammar_after =
+        d->grammar_after ? copy(a, d->grammar_after, strlen(d->grammar_after) + 1, &ok) : NULL;
+    if (d->grammar)
+        grammar_ref(d->grammar);
     return ok;
 }
 
@@ -159,6 +166,7 @@ void job_unref(struct job *j)
     queue_release(&j->out);
     if (j->last)
         piece_free(&j->last->piece);
+    grammar_free(j->d.grammar);
     arena_release(&j->mem);
     mem_free(j);
 }

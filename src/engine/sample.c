@@ -152,6 +152,21 @@ static void forbid(float *logits, const token *t, uint32_t n)
         logits[t[i]] = -INFINITY;
 }
 
+/* All that the grammar does not allow. */
+static void forbid_others(const struct sampler *s, float *logits, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i += 64) {
+        const uint32_t left = i < s->n_mask ? MIN(s->n_mask - i, 64) : 0;
+        uint64_t bits = left ? s->mask[i / 64] : 0;
+        if (left < 64)
+            bits &= (UINT64_C(1) << left) - 1;
+        if (bits == UINT64_MAX)
+            continue;
+        for (uint32_t k = 0; k < MIN(n - i, 64); k++)
+            logits[i + k] = bits >> k & 1 ? logits[i + k] : -INFINITY;
+    }
+}
+
 static void add_bias(const struct sampler *s, float *logits)
 {
     for (uint32_t i = 0; i < s->n_bias; i++)
@@ -311,6 +326,8 @@ static uint32_t filter(const struct sampler *s, struct sample_room *r, const flo
 static uint32_t weigh(struct sampler *s, struct sample_room *r, float *logits, const token *history,
                       uint32_t n, double *total)
 {
+    if (s->mask)
+        forbid_others(s, logits, r->n_vocab);
     if (s->p.ignore_eos)
         forbid(logits, r->eog, r->n_eog);
     add_bias(s, logits);

@@ -1,7 +1,7 @@
 /* sample.h - from a row of logits to a token.
  *
- * The order is llama-server's default chain: forbidden tokens, bias, penalties, then top-k, top-p,
- * min-p, temperature, draw.  Top-p and min-p look at the distribution before temperature.
+ * The order is llama-server's default chain: forbidden tokens (a grammar's too), bias, penalties, then
+ * top-k, top-p, min-p, temperature, draw.  Top-p and min-p look at the distribution before temperature.
  * Everything is a function of the logits, the history and the seed: ties go to the lower id, sums
  * run in a fixed order.  Linear in the vocabulary (times log k for top-k); nothing larger than what
  * top-k keeps is ever sorted.
@@ -26,6 +26,10 @@ struct sampler {
     const struct logit_bias *bias; /* borrowed */
     uint32_t n_bias;
     struct rng rng;
+    /* NULL, or the tokens that a grammar allows next, borrowed: bit i % 64 of word i / 64,
+     * ceil(n_mask / 64) words.  Tokens from n_mask on are not allowed. */
+    const uint64_t *mask;
+    uint32_t n_mask;
 };
 
 void sampler_init(struct sampler *s, const struct sampling *p, uint64_t seed,
@@ -34,7 +38,7 @@ void sampler_init(struct sampler *s, const struct sampling *p, uint64_t seed,
 /* The next token, or -1 when none is allowed (or no logit is a number).  logits [n_vocab] are
  * overwritten.  history [n]: prompt and what was generated, for the penalties.
  * probs: NULL, or [1 + n_probs]: the log-probabilities of the sampled token and then of the most
- * probable ones, by the model's logits before bias, penalties and filters. */
+ * probable ones, by the model's logits before mask, bias, penalties and filters. */
 token sampler_next(struct sampler *s, struct sample_room *r, float *logits, const token *history,
                    uint32_t n, struct prob *probs, uint32_t n_probs);
 

@@ -275,6 +275,36 @@ static void forbidden_tokens_are_never_sampled(void **state)
     sample_room_free(r);
 }
 
+static void a_mask_lets_through_its_bits_and_no_token_behind_them(void **state)
+{
+    (void)state;
+    enum { N = 200, N_MASK = 131 }; /* neither a multiple of 64 */
+    struct sample_room *r;
+    float logits[N];
+    token ids[N];
+    double share[N];
+    assert_int_equal(sample_room_new(N, NULL, 0, NULL, 0, &r, NULL), RC_OK);
+    const struct sampling p = {.temperature = 1, .top_p = 1, .repeat_penalty = 1};
+    struct sampler s;
+    sampler_init(&s, &p, 1, NULL, 0);
+    const uint64_t mask[3] = {UINT64_MAX, UINT64_C(1) << 63, UINT64_MAX};
+    s.mask = mask;
+    s.n_mask = N_MASK;
+    memset(logits, 0, sizeof logits);
+    const uint32_t n = sampler_candidates(&s, r, logits, NULL, 0, ids, share);
+    assert_int_equal(n, 64 + 1 + (N_MASK - 128));
+    for (uint32_t i = 0; i < n; i++)
+        assert_true(ids[i] < 64 || (ids[i] >= 127 && ids[i] < N_MASK));
+    /* reported probabilities know nothing of it */
+    struct prob probs[2];
+    memset(logits, 0, sizeof logits);
+    logits[100] = 5;
+    const token t = sampler_next(&s, r, logits, NULL, 0, probs, 1);
+    assert_true(t < 64 || t >= 127);
+    assert_int_equal(probs[1].id, 100);
+    sample_room_free(r);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -283,6 +313,7 @@ int main(void)
         cmocka_unit_test(draws_follow_the_probabilities_and_repeat_with_the_seed),
         cmocka_unit_test(log_probabilities_are_the_models_own),
         cmocka_unit_test(forbidden_tokens_are_never_sampled),
+        cmocka_unit_test(a_mask_lets_through_its_bits_and_no_token_behind_them),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

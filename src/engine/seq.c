@@ -111,6 +111,7 @@ void seq_start(struct seq *s, struct seq_env *env, struct job *j)
     const struct job_desc *d = &j->d;
     *s = (struct seq){.state = SEQ_WAIT, .job = j, .live.id = j->id, .stop_word = -1};
     sampler_init(&s->sampler, &d->sampling, j->seed, d->bias, d->n_bias);
+    s->sampler.n_mask = vocab_size(env->vocab);
     detok_init(&s->detok, d->special);
     stopper_init(&s->stopper, d->stop, d->n_stop);
     buf_init(&s->text);
@@ -121,6 +122,11 @@ void seq_start(struct seq *s, struct seq_env *env, struct job *j)
     }
     memcpy(s->tokens, d->prompt, d->n_prompt * sizeof *s->tokens);
     s->n_tokens = d->n_prompt;
+    struct err err;
+    if (d->grammar && grammar_state_new(d->grammar, d->grammar_after, &s->grammar, &err)) {
+        seq_end(s, env, STOP_ERROR, &err);
+        return;
+    }
     begin(s, env, true);
 }
 
@@ -180,7 +186,7 @@ static enum stop_kind add_token(struct seq *s, const struct seq_env *env, token 
     }
     if (s->stop_word >= 0)
         return STOP_WORD;
-    if (eog)
+    if (eog || (s->grammar && grammar_must_end(s->grammar)))
         return STOP_EOG;
     if (d->n_predict >= 0 && n_generated(s) >= (uint32_t)d->n_predict)
         return STOP_LIMIT;
@@ -203,11 +209,22 @@ static void sample(struct seq *s, struct seq_env *env, float *logits)
         end_nomem(s, env, "another token");
         return;
     }
-    const token t = sampler_next(&s->sampler, env->room, logits, s->tokens, (uint32_t)s->n_tokens,
-                                 probs, d->n_probs);
+    struct err err;
+    if (s->grammar && grammar_mask(s->grammar, &s->sampler.mask, &err)) {
+        seq_end(s, env, STOP_ERROR, &err);
+        return;
+    }
+    token t = sampler_next(&s->sampler, env->room, logits, s->tokens, (uint32_t)s->n_tokens, probs,
+                           d->n_probs);
+    const token said = env->say ? env->say(env->say_ctx, d, n_generated(s)) : -1;
+    t = said >= 0 ? said : t;
     if (t < 0) {
-        struct err err;
-        err_set(&err, RC_ARG, "no token may follow: all are forbidden, or no logit is a number");
+        err_set(&err, RC_ARG, "no token may follow: %s, or no logit is a number",
+                s->grammar ? "what the grammar allows here is forbidden" : "all are forbidden");
+        seq_end(s, env, STOP_ERROR, &err);
+        return;
+    }
+    if (s->grammar && grammar_accept(s->grammar, t, &err)) {
         seq_end(s, env, STOP_ERROR, &err);
         return;
     }
@@ -313,6 +330,7 @@ void seq_end(struct seq *s, struct seq_env *env, enum stop_kind stop, const stru
     mem_free(s->probs);
     buf_release(&s->text);
     stopper_release(&s->stopper);
+    grammar_state_free(s->grammar);
     *s = (struct seq){.state = SEQ_FREE};
     job_unref(job);
 }

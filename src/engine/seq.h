@@ -31,6 +31,7 @@
 #include "engine/sched.h"
 #include "engine/stop.h"
 #include "text/detok.h"
+#include "text/grammar.h"
 
 /* What all sequences of an engine use. */
 struct seq_env {
@@ -41,6 +42,8 @@ struct seq_env {
     struct sample_room *room;
     struct meter meter;
     uint32_t n_ctx;
+    token (*say)(void *ctx, const struct job_desc *d, uint32_t n); /* engine_opts.say */
+    void *say_ctx;
 };
 
 enum seq_state { SEQ_FREE, SEQ_WAIT, SEQ_PREFILL, SEQ_DECODE };
@@ -52,6 +55,7 @@ struct seq {
     token *tokens;    /* [n_tokens] prompt, then what was sampled */
     size_t n_tokens, cap_tokens;
     struct sampler sampler;
+    struct grammar_state *grammar; /* where the answer stands in its grammar; NULL: it has none */
     struct detok detok;
     struct stopper stopper;
     int stop_word; /* with STOP_WORD: which */
