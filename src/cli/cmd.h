@@ -10,6 +10,7 @@ int cmd_experiment(int argc, char **argv);
 int cmd_forensics(int argc, char **argv);
 int cmd_inspect(int argc, char **argv);
 int cmd_make_model(int argc, char **argv);
+int cmd_perplexity(int argc, char **argv);
 int cmd_replay(int argc, char **argv);
 int cmd_run(int argc, char **argv);
 int cmd_serve(int argc, char **argv);

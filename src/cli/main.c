@@ -15,6 +15,7 @@ static const struct {
     {"run", cmd_run, "complete a prompt, without a server"},
     {"demo", cmd_demo, "show what the cache does, and check it"},
     {"bench", cmd_bench, "time a model on this machine"},
+    {"perplexity", cmd_perplexity, "tell how well a model foretells a text"},
     {"inspect", cmd_inspect, "print what a model file holds"},
     {"forensics", cmd_forensics, "find out from a log what was prefilled again, and why"},
     {"replay", cmd_replay, "find out what each policy would reuse of a recorded workload"},
