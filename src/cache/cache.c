@@ -107,7 +107,7 @@ uint64_t cache_overhead(const struct cache *c)
 uint64_t cache_used(const struct cache *c, enum tier t)
 {
     const enum layer l = t == TIER_RAM ? c->ram : LAYER_DISK;
-    return c->ranks[t].n * c->o.snap_bytes + c->n_pages[l] * c->page_bytes +
+    return c->ranks[t].n * entry_own_bytes(c, t) + c->n_pages[l] * c->page_bytes +
            (t == TIER_RAM && c->o.charge_tree ? cache_overhead(c) : 0);
 }
 
@@ -295,15 +295,14 @@ void cache_fetched(struct cache *c, snap_id id, bool ok, uint64_t now_ns)
     struct entry *e = entry_at(c, id);
     CHECK(e->state == ENTRY_LIVE && e->fetching);
     e->fetching = false;
-    if (ok)
-        return;
-    e->broken = true;
-    if (e->user_pin) {
-        e->user_pin = false;
-        entry_pin(c, id, -1);
+    if (!ok) {
+        e->broken = true;
+        if (e->user_pin) {
+            e->user_pin = false;
+            entry_pin(c, id, -1);
+        }
     }
-    if (!e->pins)
-        drop(c, id, now_ns);
+    cache_unpin(c, id, now_ns);
 }
 
 bool cache_spill_next(struct cache *c, uint64_t now_ns)

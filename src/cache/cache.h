@@ -65,11 +65,12 @@ struct cache_ops {
 enum cache_rate { CACHE_RATE_PREFILL, CACHE_RATE_READ, CACHE_RATE_WRITE, CACHE_N_RATES };
 
 struct cache_opts {
-    const char *policy;   /* "hold" (NULL), "lru", "none" */
-    uint64_t ram_bytes;   /* 0 = keep nothing */
-    uint64_t disk_bytes;  /* 0 = no disk tier */
-    uint64_t snap_bytes;  /* of one snapshot */
-    uint64_t token_bytes; /* KV of one token */
+    const char *policy;        /* "hold" (NULL), "lru", "none" */
+    uint64_t ram_bytes;        /* 0 = keep nothing */
+    uint64_t disk_bytes;       /* 0 = no disk tier */
+    uint64_t snap_bytes;       /* of one snapshot */
+    uint64_t disk_entry_bytes; /* what an entry's file takes besides snapshot and KV */
+    uint64_t token_bytes;      /* KV of one token */
     uint32_t page_tokens; /* KV granularity for accounting; 0 = 1 (exact tokens: the simulator) */
     uint32_t step;        /* grid of CUT_GRID; 0 = none */
     uint64_t tree_bytes;  /* cap of the token tree and ghosts; 0 = 256 MiB */

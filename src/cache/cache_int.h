@@ -217,6 +217,12 @@ static inline struct rank *ranks_at(const struct cache *c, const struct entry *e
     return &c->ranks[t].list[e->slot[t]];
 }
 
+/* Bytes of an entry's copy besides its KV. */
+static inline uint64_t entry_own_bytes(const struct cache *c, enum tier t)
+{
+    return c->o.snap_bytes + (t == TIER_DISK ? c->o.disk_entry_bytes : 0);
+}
+
 static inline bool entry_is_live(const struct entry *e)
 {
     return e->state >= ENTRY_PLANNED;

@@ -139,7 +139,7 @@ static void check_live(const struct cache *c, snap_id id)
                               e->pos == x->end && !x->ghost));
     HOLDS(14, e->tiers && (e->state == ENTRY_LIVE || e->tiers == 1u << LAYER_RAM));
     HOLDS(14, !e->writing || (entry_has(e, TIER_RAM) && entry_has(e, TIER_DISK) && e->pins));
-    HOLDS(14, !e->fetching || (entry_has(e, TIER_RAM) && entry_has(e, TIER_DISK)));
+    HOLDS(14, !e->fetching || (entry_has(e, TIER_RAM) && entry_has(e, TIER_DISK) && e->pins));
 }
 
 static void check_requests(const struct cache *c)
@@ -150,7 +150,7 @@ static void check_requests(const struct cache *c)
         if (!entry_is_live(e))
             continue;
         pins += e->pins;
-        wanted += (uint64_t)e->user_pin + (e->state == ENTRY_RESERVED) + e->writing;
+        wanted += (uint64_t)e->user_pin + (e->state == ENTRY_RESERVED) + e->writing + e->fetching;
         bool owned = e->state != ENTRY_PLANNED;
         for (uint32_t k = 0; k < c->n_active; k++)
             owned |= e->owner == (uint32_t)c->active[k].ticket;

@@ -299,7 +299,7 @@ static void refresh_around(struct cache *c, uint32_t node, uint32_t pos, enum la
 
 static bool has_payload(const struct entry *e)
 {
-    return e->state == ENTRY_LIVE && entry_has(e, TIER_RAM) && !e->fetching;
+    return e->state == ENTRY_LIVE && entry_has(e, TIER_RAM) && !e->fetching && !e->broken;
 }
 
 snap_id entry_any_below(const struct cache *c, uint32_t node, uint32_t but)
@@ -483,12 +483,12 @@ uint64_t entry_cost(const struct cache *c, uint32_t node, uint32_t pos, enum tie
 {
     uint64_t missing;
     entry_resident(c, node, pos, t, &missing);
-    return c->o.snap_bytes + missing * c->page_bytes;
+    return entry_own_bytes(c, t) + missing * c->page_bytes;
 }
 
 uint64_t entry_bytes(const struct cache *c, const struct entry *e, enum tier t)
 {
-    return c->o.snap_bytes + e->pages[t] * c->page_bytes;
+    return entry_own_bytes(c, t) + e->pages[t] * c->page_bytes;
 }
 
 /* -- value ----------------------------------------------------------------------------------- */

@@ -294,6 +294,7 @@ static bool fetch(struct cache *c, snap_id id, struct plan *plan, uint64_t now_n
     c->stats.fetch_bytes += plan->fetch_bytes;
     entry_join(c, id, TIER_RAM);
     e->fetching = true;
+    entry_pin(c, id, 1); /* until it is there, whatever becomes of the request */
     return true;
 }
 
