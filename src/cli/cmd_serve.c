@@ -34,6 +34,7 @@ struct settings {
     const char *type_k, *type_v;
     bool cache_prompt, repack, slots;
     int64_t cache_ram_mib;
+    uint32_t replay_mib;
     /* made from them */
     char *key_text; /* owns what keys point into */
     const char *keys[MAX_KEYS];
@@ -90,6 +91,11 @@ static enum opts_result parse(struct settings *s, int argc, char **argv)
          .help = "hold, lru, none, pxa (hold)"},
         {"--cache-prompt !--no-cache-prompt", OPT_FLAG, &s->cache_prompt,
          .help = "reuse unless a request says otherwise (on)", .env = "LLAMA_ARG_CACHE_PROMPT"},
+        {"--replay-ram", OPT_U32, &s->replay_mib, .arg = "MIB",
+         .help = "for answers that are put back as generated when they come again (64; 0 = off)",
+         .max = 1 << 20},
+        {"--replay-thinking", OPT_FLAG, &v->replay_thinking,
+         .help = "also reasoning that the template drops from old turns"},
         {"--events", OPT_STR, &h->events_path, .arg = "FILE",
          .help = "write every cache decision as a line of JSON"},
 
@@ -297,6 +303,7 @@ static bool settle(struct settings *s)
     h->server.api_keys = s->keys;
     h->server.n_api_keys = s->n_keys;
     h->server.max_body = s->max_body_mib * MIB;
+    h->server.replay_bytes = s->replay_mib * MIB;
     h->server.no_cache = !s->cache_prompt;
     h->server.no_slots = !s->slots;
     if (s->seed_given && s->seed != -1) {
@@ -397,6 +404,7 @@ int cmd_serve(int argc, char **argv)
     struct settings s = {.port = 8080,
                          .drain_s = 60,
                          .max_body_mib = 64,
+                         .replay_mib = 64,
                          .n_threads = -1,
                          .n_parallel = -1,
                          .seed = -1,

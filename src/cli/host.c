@@ -144,7 +144,9 @@ static enum rc start_engine(struct host *h, uint64_t ram_bytes, struct err *err)
                                    .n_batch = h->o.n_batch ? h->o.n_batch : 2048,
                                    .cache_ram_bytes = ram_bytes,
                                    .cache_step = h->o.cache_step,
-                                   .cache_policy = h->o.cache_policy};
+                                   .cache_policy = h->o.cache_policy,
+                                   .say = h->o.say,
+                                   .say_ctx = h->o.say_ctx};
     return engine_start(&eo, &h->engine, err);
 }
 

@@ -25,6 +25,8 @@ struct host_opts { /* borrowed until host_close */
     const char *events_path;   /* NULL = none */
     const char *template_path; /* a chat template instead of the model's; NULL = none */
     const struct logger *lg;
+    token (*say)(void *ctx, const struct job_desc *d, uint32_t n); /* for tests: engine_opts.say */
+    void *say_ctx;
 };
 /* 8 GiB, but at most half of the memory that is free once the model is there. */
 #define HOST_CACHE_AUTO INT64_MIN

@@ -397,9 +397,17 @@ static void write_part(struct jwrite *w, const struct said_part *p)
     jwrite_end_obj(w);
 }
 
+static void keep_end(void *ctx, uint32_t choice, const struct answer *a, uint32_t n_calls)
+{
+    struct messages *m = ctx;
+    (void)a;
+    (void)n_calls;
+    talk_keep(&m->t, choice, &m->said);
+}
+
 static void reply_whole(struct messages *m)
 {
-    static const struct talk_sink sink = {.event = keep_event};
+    static const struct talk_sink sink = {.event = keep_event, .end = keep_end};
     struct buf b = BUF_INIT;
     struct jwrite w;
     if (!talk_run(&m->t, NULL, &sink, m))
@@ -537,8 +545,8 @@ static void stream_end(void *ctx, uint32_t choice, const struct answer *a, uint3
     struct messages *m = ctx;
     struct buf b = BUF_INIT;
     struct jwrite w;
-    (void)choice;
     (void)n_calls;
+    talk_keep(&m->t, choice, &m->said);
     stop_block(m);
     begin_event(&w, &b, "message_delta");
     jwrite_obj(&w, "delta");

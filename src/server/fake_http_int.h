@@ -210,7 +210,7 @@ struct fixture { /* zero-initialise, then set_up */
 static inline void set_up(struct fixture *f)
 {
     struct err err;
-    struct server_opts o = {.n_predict = -1, .sse_ping_s = -1};
+    struct server_opts o = {.n_predict = -1, .sse_ping_s = -1, .replay_bytes = MIB};
     make_gguf(&f->image);
     CHECK(!gguf_open_mem(f->image.p, f->image.n, &f->gguf, &err));
     CHECK(!vocab_open(f->gguf, &f->vocab, &err));

@@ -275,6 +275,14 @@ static void keep_event(void *ctx, uint32_t i, const struct reply_event *e)
     said_add(&m->choices[i].said, m->c, "call_", e, &fresh);
 }
 
+static void keep_end(void *ctx, uint32_t i, const struct answer *a, uint32_t n_calls)
+{
+    struct chat *m = ctx;
+    (void)a;
+    (void)n_calls;
+    talk_keep(&m->t, i, &m->choices[i].said);
+}
+
 static void write_calls(struct jwrite *w, const struct said *s)
 {
     jwrite_arr(w, "tool_calls");
@@ -319,7 +327,8 @@ static void write_message(struct jwrite *w, const struct said *s)
 
 static void reply_whole(struct chat *m)
 {
-    static const struct talk_sink sink = {.piece = keep_probs, .event = keep_event};
+    static const struct talk_sink sink = {
+        .piece = keep_probs, .event = keep_event, .end = keep_end};
     struct buf b = BUF_INIT;
     struct jwrite w;
     if (!talk_run(&m->t, NULL, &sink, m))
@@ -457,6 +466,7 @@ static void stream_choice_end(void *ctx, uint32_t i, const struct answer *a, uin
     struct chat *m = ctx;
     struct buf b = BUF_INIT;
     struct jwrite w;
+    talk_keep(&m->t, i, &m->choices[i].said);
     begin_choice(m, i);
     begin_delta(m, i, &b, &w);
     end_delta(m, i, &b, &w, finish_reason(a->stop, n_calls));

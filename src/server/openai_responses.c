@@ -484,9 +484,17 @@ static void keep_event(void *ctx, uint32_t choice, const struct reply_event *e)
     said_add(&m->said, m->c, "call_", e, &fresh);
 }
 
+static void keep_end(void *ctx, uint32_t choice, const struct answer *a, uint32_t n_calls)
+{
+    struct responses *m = ctx;
+    (void)a;
+    (void)n_calls;
+    talk_keep(&m->t, choice, &m->said);
+}
+
 static void reply_whole(struct responses *m)
 {
-    static const struct talk_sink sink = {.event = keep_event};
+    static const struct talk_sink sink = {.event = keep_event, .end = keep_end};
     struct buf b = BUF_INIT;
     struct jwrite w;
     if (!talk_run(&m->t, NULL, &sink, m))
@@ -627,8 +635,8 @@ static void stream_part(void *ctx, uint32_t choice, const struct reply_event *e)
 static void stream_end(void *ctx, uint32_t choice, const struct answer *a, uint32_t n_calls)
 {
     struct responses *m = ctx;
-    (void)choice;
     (void)n_calls;
+    talk_keep(&m->t, choice, &m->said);
     close_part(m);
     const bool whole = a->stop == STOP_EOG || a->stop == STOP_WORD;
     send_response(m, whole ? "response.completed" : "response.incomplete", true);

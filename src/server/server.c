@@ -188,6 +188,9 @@ enum rc server_start(const struct server_opts *o, struct server **out, struct er
     atomic_init(&s->ready, false);
     atomic_init(&s->end_ns, UINT64_MAX);
     atomic_init(&s->next_id, 0);
+    if (o->replay_bytes)
+        s->replay = replay_new(&(struct replay_opts){.bytes = o->replay_bytes,
+                                                     .keep_thinking = o->replay_thinking});
     const struct http_opts h = {.host = o->host,
                                 .port = o->port,
                                 .max_body = o->max_body,
@@ -195,6 +198,7 @@ enum rc server_start(const struct server_opts *o, struct server **out, struct er
                                 .lg = o->lg};
     const enum rc rc = http_start(&h, handle, s, &s->http, err);
     if (rc) {
+        replay_free(s->replay);
         mem_free(s);
         return rc;
     }
@@ -220,5 +224,6 @@ void server_stop(struct server *s, uint64_t drain_ns)
     /* relaxed, here and where it is read: a number that handlers look at now and then */
     atomic_store_explicit(&s->end_ns, clock_mono_ns() + drain_ns, memory_order_relaxed);
     http_stop(s->http);
+    replay_free(s->replay);
     mem_free(s);
 }

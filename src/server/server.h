@@ -31,9 +31,11 @@ struct server_opts {  /* all borrowed until server_stop */
     /* what requests that do not say otherwise get */
     struct sampling sampling;
     int32_t n_predict;
-    bool special;  /* show control tokens */
-    bool no_cache; /* cache_prompt defaults to false */
-    bool no_slots; /* GET /slots is refused */
+    bool special;          /* show control tokens */
+    bool no_cache;         /* cache_prompt defaults to false */
+    bool no_slots;         /* GET /slots is refused */
+    uint64_t replay_bytes; /* for answers that are put back as they were generated; 0: none are */
+    bool replay_thinking;  /* also reasoning that the template drops from old turns */
     const struct logger *lg;
 };
 

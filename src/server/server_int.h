@@ -6,6 +6,7 @@
 
 #include "base/json.h"
 #include "net/http.h"
+#include "server/replay.h"
 #include "server/server.h"
 
 struct server {
@@ -13,6 +14,7 @@ struct server {
     struct http_server *http;
     uint64_t started_ns; /* wall clock */
     struct served served;
+    struct replay *replay; /* NULL: off */
     atomic_bool ready; /* release: served is filled before */
     atomic_uint_fast64_t
         end_ns; /* monotonic; running jobs are cancelled then; UINT64_MAX: not yet */

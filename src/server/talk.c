@@ -48,6 +48,12 @@ static enum rc make_hints(struct talk *t, struct err *err)
 
 enum rc talk_prepare(struct talk *t, struct err *err)
 {
+    struct replay *replay = t->c->s->replay;
+    if (replay) {
+        const enum rc looked = replay_look(replay, &t->messages, &t->look, err);
+        if (looked)
+            return looked;
+    }
     const struct chat_input in = {.messages = t->messages,
                                   .tools = t->tools,
                                   .kwargs = t->kwargs,
@@ -58,6 +64,8 @@ enum rc talk_prepare(struct talk *t, struct err *err)
         return err_set(err, RC_UNSUPPORTED,
                        "tools is not supported: the model's chat template does not show them");
     enum rc rc = chat_render(t->c->m->chat, &in, &t->prompt, err);
+    if (!rc && replay)
+        rc = replay_splice(replay, &t->look, t->c->m->vocab, &t->prompt, err);
     if (!rc)
         rc = chat_tokenize(t->c->m->vocab, &t->prompt, true, &t->tokens, err);
     if (!rc && !t->tokens.n)
@@ -98,6 +106,12 @@ static bool make_choices(struct talk *t, const struct talk_sink *sink, void *ctx
     return true;
 }
 
+static void note_tokens(struct talk_choice *ch, const struct piece *p)
+{
+    for (uint32_t i = 0; i < p->n_tokens && !ch->forgetful; i++)
+        ch->forgetful = !tokens_add(&ch->tokens, p->tokens[i]);
+}
+
 /* Hands one piece on; false with *err when the answer must end with an error. */
 static bool take_piece(struct talk *t, uint32_t i, const struct piece *p,
                        const struct talk_sink *sink, void *ctx, struct err *err)
@@ -107,6 +121,8 @@ static bool take_piece(struct talk *t, uint32_t i, const struct piece *p,
     struct reply *r = ch->reply;
     const bool reasoned = ch->in_reasoning;
     answer_note(a, p);
+    if (t->c->s->replay && !(t->max_calls && reply_n_calls(r) >= t->max_calls))
+        note_tokens(ch, p);
     if (sink->piece)
         sink->piece(ctx, i, p);
     const enum rc rc = reply_add(r, (struct str){buf_str(&p->text), p->text.n}, err);
@@ -170,10 +186,56 @@ uint32_t talk_n_reasoning(const struct talk *t)
     return n;
 }
 
+/* The message as a client will send it again; NULL when memory is out. */
+static json_t *message_of(const struct said *said)
+{
+    struct buf content = BUF_INIT;
+    json_t *m = json_object(), *calls = json_array();
+    said_join(said, REPLY_CONTENT, &content);
+    bool bad = content.failed || json_object_set_new(m, "role", json_string("assistant")) ||
+               json_object_set_new(m, "content", json_stringn(buf_str(&content), content.n));
+    for (size_t i = 0; i < said->n && !bad; i++) {
+        const struct said_part *p = &said->parts[i];
+        if (p->kind == REPLY_CALL)
+            bad = json_array_append_new(calls, json_pack("{s:s,s:s%,s:s%}", "id", p->id, "name",
+                                                         buf_str(&p->name), p->name.n, "arguments",
+                                                         buf_str(&p->text), p->text.n)) != 0;
+    }
+    bad |= json_object_set(m, "tool_calls", calls) != 0;
+    json_decref(calls);
+    buf_release(&content);
+    if (!bad)
+        return m;
+    json_decref(m);
+    return NULL;
+}
+
+void talk_keep(struct talk *t, uint32_t choice, const struct said *said)
+{
+    const struct talk_choice *ch = &t->choices[choice];
+    struct replay *replay = t->c->s->replay;
+    /* in the other cases what the client will send is not the whole answer, or more than it */
+    if (!replay || t->answers[choice].stop != STOP_EOG || t->keep_thinking || t->continue_last ||
+        said->nomem || ch->forgetful)
+        return;
+    struct buf reasoning = BUF_INIT;
+    json_t *message = message_of(said);
+    said_join(said, REPLY_REASONING, &reasoning);
+    if (message && !reasoning.failed)
+        replay_keep(replay, &t->look, &t->prompt, message,
+                    (struct str){buf_str(&reasoning), reasoning.n}, ch->tokens.v, ch->tokens.n);
+    json_decref(message);
+    buf_release(&reasoning);
+}
+
 void talk_release(struct talk *t)
 {
-    for (uint32_t i = 0; t->choices && i < t->g.n; i++)
+    for (uint32_t i = 0; t->choices && i < t->g.n; i++) {
         reply_free(t->choices[i].reply);
+        tokens_release(&t->choices[i].tokens);
+    }
+    if (t->c && t->c->s->replay)
+        replay_look_release(t->c->s->replay, &t->look);
     mem_free(t->choices);
     answers_free(&t->g, t->answers);
     gen_end(&t->g);

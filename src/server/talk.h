@@ -11,6 +11,8 @@
 #define HOLDFAST_SERVER_TALK_H
 
 #include "server/gen.h"
+#include "server/replay.h"
+#include "server/said.h"
 #include "text/chat.h"
 #include "text/reply.h"
 
@@ -24,6 +26,7 @@ struct talk {
     bool continue_last;                /* the answer goes on in the last message */
 
     /* made by talk_prepare */
+    struct replay_look look;
     struct chat_prompt prompt;
     struct tokens tokens;
     struct cache_hint *hints;
@@ -41,6 +44,8 @@ struct talk_choice {
     uint32_t index;
     bool in_reasoning;    /* what came last was */
     uint32_t n_reasoning; /* tokens of pieces that had some */
+    struct tokens tokens; /* all of the answer, for replay_keep */
+    bool forgetful;       /* memory ran out for them */
 };
 
 /* What a protocol is told; choice counts from 0.  Every function but event may be NULL. */
@@ -57,6 +62,9 @@ NODISCARD enum rc talk_prepare(struct talk *t, struct err *err);
 /* Runs to the end.  False when the client has gone or an error has been sent: nothing more is to be
  * written.  stream: NULL for a whole reply. */
 bool talk_run(struct talk *t, struct stream *stream, const struct talk_sink *sink, void *ctx);
+/* From sink.end, before the client learns of the end: keeps what was said, to be put back exactly when
+ * the client sends it again (replay.h). */
+void talk_keep(struct talk *t, uint32_t choice, const struct said *said);
 void talk_release(struct talk *t);
 /* Of all choices. */
 uint32_t talk_n_reasoning(const struct talk *t);

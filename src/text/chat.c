@@ -31,6 +31,8 @@ void chat_prompt_release(struct chat_prompt *p)
 {
     buf_release(&p->text);
     mem_free(p->spans);
+    mem_free(p->verbatims);
+    tokens_release(&p->verbatim_tokens);
     *p = (struct chat_prompt){0};
 }
 
@@ -474,6 +476,60 @@ out:
     return rc;
 }
 
+enum rc chat_splice(const struct vocab *v, struct chat_prompt *p, size_t begin, size_t end,
+                    struct str head, const token *tokens, size_t n, struct err *err)
+{
+    const size_t first = p->verbatim_tokens.n;
+    struct buf whole = BUF_INIT;
+    buf_add(&whole, p->text.p, begin);
+    buf_add(&whole, head.p, head.n);
+    const size_t at = whole.n;
+    bool ok = mem_grow(&p->verbatims, &p->verbatims_cap, p->n_verbatims + 1, sizeof *p->verbatims);
+    for (size_t i = 0; i < n && ok; i++) {
+        const struct str s = vocab_bytes(v, tokens[i], true);
+        buf_add(&whole, s.p, s.n);
+        ok = tokens_add(&p->verbatim_tokens, tokens[i]);
+    }
+    const size_t new_end = whole.n;
+    buf_add(&whole, p->text.p + end, p->text.n - end);
+    if (!ok || whole.failed) {
+        buf_release(&whole);
+        p->verbatim_tokens.n = first;
+        return no_memory(err);
+    }
+    for (size_t i = 0; i < p->n_spans; i++) {
+        struct chat_span *const s = &p->spans[i];
+        /* what began or ended inside has no place of its own any more */
+        s->begin = s->begin >= end ? s->begin - end + new_end : MIN(s->begin, begin);
+        s->end = s->end >= end ? s->end - end + new_end : s->end > begin ? new_end : s->end;
+    }
+    p->verbatims[p->n_verbatims++] =
+        (struct chat_verbatim){.begin = at, .end = new_end, .first = first, .n = n};
+    buf_release(&p->text);
+    p->text = whole;
+    return RC_OK;
+}
+
+/* The text between the verbatim stretches cut into tokens, these put between. */
+static enum rc encode(const struct vocab *v, const struct chat_prompt *p, struct bpe_opts o,
+                      struct tokens *out, struct err *err)
+{
+    size_t at = 0;
+    for (size_t k = 0; k <= p->n_verbatims; k++) {
+        const struct chat_verbatim *const verbatim = k < p->n_verbatims ? &p->verbatims[k] : NULL;
+        const size_t end = verbatim ? verbatim->begin : p->text.n;
+        const enum rc rc = bpe_encode(v, (struct str){p->text.p + at, end - at}, &o, out, err);
+        if (rc)
+            return rc;
+        o.add_special = false; /* at the beginning only */
+        for (size_t i = 0; verbatim && i < verbatim->n; i++)
+            if (!tokens_add(out, p->verbatim_tokens.v[verbatim->first + i]))
+                return no_memory(err);
+        at = verbatim ? verbatim->end : end;
+    }
+    return RC_OK;
+}
+
 enum rc chat_tokenize(const struct vocab *v, struct chat_prompt *p, bool bos, struct tokens *out,
                       struct err *err)
 {
@@ -481,9 +537,11 @@ enum rc chat_tokenize(const struct vocab *v, struct chat_prompt *p, bool bos, st
     const bool has_bos = vocab_bos(v) >= 0 && str_starts(text, vocab_bytes(v, vocab_bos(v), true));
     const struct bpe_opts o = {.add_special = bos && !has_bos, .parse_special = true};
     const size_t first = out->n;
-    const enum rc rc = bpe_encode(v, text, &o, out, err);
-    if (rc)
+    const enum rc rc = encode(v, p, o, out, err);
+    if (rc) {
+        out->n = first;
         return rc;
+    }
     const size_t n = out->n - first;
     uint32_t *const ends = mem_try_array(n + 1, sizeof *ends); /* byte where token i ends */
     if (!ends) {

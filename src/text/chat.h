@@ -59,11 +59,20 @@ struct chat_span {
     uint32_t pos, pos_end; /* tokens before begin and end: chat_tokenize */
 };
 
+/* A stretch of the text that is tokens as they are, whatever its text would be cut into. */
+struct chat_verbatim {
+    size_t begin, end; /* bytes of the text: what the tokens stand for */
+    size_t first, n;   /* of chat_prompt.verbatim_tokens */
+};
+
 struct chat_prompt { /* zero-initialise */
     struct buf text;
     struct chat_span *spans;
     size_t n_spans, spans_cap;
-    bool thinking; /* the text ends inside a <think> that the reply will close */
+    bool thinking;                   /* the text ends inside a <think> that the reply will close */
+    struct chat_verbatim *verbatims; /* in the order of the text */
+    size_t n_verbatims, verbatims_cap;
+    struct tokens verbatim_tokens;
 };
 void chat_prompt_release(struct chat_prompt *p);
 
@@ -71,6 +80,13 @@ void chat_prompt_release(struct chat_prompt *p);
  * RC_LIMIT: see jinja.h. */
 NODISCARD enum rc chat_render(const struct chat_template *t, const struct chat_input *in,
                               struct chat_prompt *out, struct err *err);
+
+/* Puts head and what tokens [n] stand for in the place of the text's bytes [begin, end), which lie
+ * behind all earlier such stretches; spans are moved along.  chat_tokenize will give these very
+ * tokens.  RC_NOMEM, and p is as before. */
+NODISCARD enum rc chat_splice(const struct vocab *v, struct chat_prompt *p, size_t begin,
+                              size_t end, struct str head, const token *tokens, size_t n,
+                              struct err *err);
 
 /* Appends the prompt's tokens to out and fills pos and pos_end of its spans: tokens that end at or
  * before the byte.  bos: put the BOS token first where the vocabulary asks for it and the text does

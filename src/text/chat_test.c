@@ -234,6 +234,67 @@ static void positions_count_the_tokens_before(void **state)
     chat_template_free(t);
 }
 
+/* Tokens that no text is cut into, in the place of a message's content. */
+static void spliced_tokens_come_as_they_are_and_positions_with_them(void **state)
+{
+    (void)state;
+    struct chat_template *const t = load("chatml.jinja");
+    json_t *const m =
+        parse("[{\"role\":\"user\",\"content\":\"one\"},{\"role\":\"assistant\","
+              "\"content\":\"two words\"},{\"role\":\"user\",\"content\":\"three\"}]");
+    const struct chat_input in = {.messages = m, .add_generation_prompt = true};
+    struct chat_prompt p = {0};
+    struct tokens fine = {0}, all = {0};
+    struct err err;
+    for (const char *c = "three  words"; *c; c++) /* cut into bytes */
+        assert_int_equal(
+            bpe_encode(vocab.v, (struct str){c, 1}, &(struct bpe_opts){0}, &fine, &err), RC_OK);
+    assert_int_equal(chat_render(t, &in, &p, &err), RC_OK);
+    size_t i = 0;
+    while (p.spans[i].part != CHAT_CONTENT || p.spans[i].message != 1)
+        i++;
+    assert_true(p.spans[i].end - p.spans[i].begin == 9);
+    for (uint64_t n = 1;; n++) { /* without memory nothing happens */
+        const size_t was = p.text.n;
+        mem_fail_after(n);
+        const enum rc rc = chat_splice(vocab.v, &p, p.spans[i].begin, p.spans[i].end, str_of("> "),
+                                       fine.v, fine.n, &err);
+        mem_fail_after(0);
+        if (rc == RC_OK)
+            break;
+        assert_int_equal(rc, RC_NOMEM);
+        assert_int_equal(p.text.n, was);
+        assert_int_equal(p.n_verbatims, 0);
+    }
+    assert_non_null(
+        strstr(buf_str(&p.text), "assistant\n> three  words<|im_end|>\n<|im_start|>user"));
+    assert_int_equal(chat_tokenize(vocab.v, &p, false, &all, &err), RC_OK);
+    for (i = 0; i < p.n_spans; i++) {
+        const struct chat_span s = p.spans[i];
+        const char *const text = p.text.p + s.begin;
+        struct buf b = BUF_INIT;
+        for (uint32_t k = s.pos; k < s.pos_end; k++) {
+            const struct str piece = vocab_bytes(vocab.v, all.v[k], true);
+            buf_add(&b, piece.p, piece.n);
+        }
+        if (s.part == CHAT_MESSAGE)
+            assert_true(
+                str_eq((struct str){buf_str(&b), b.n}, (struct str){text, s.end - s.begin}));
+        buf_release(&b);
+    }
+    const struct chat_verbatim vb = p.verbatims[0];
+    assert_true(str_is((struct str){p.text.p + vb.begin, vb.end - vb.begin}, "three  words"));
+    bool found = false;
+    for (i = 0; i + fine.n <= all.n; i++)
+        found = found || memcmp(all.v + i, fine.v, fine.n * sizeof *fine.v) == 0;
+    assert_true(found);
+    tokens_release(&fine);
+    tokens_release(&all);
+    chat_prompt_release(&p);
+    json_decref(m);
+    chat_template_free(t);
+}
+
 static void probing_finds_what_a_template_does(void **state)
 {
     (void)state;
@@ -432,6 +493,7 @@ int main(void)
         cmocka_unit_test(tools_have_a_span_of_their_own),
         cmocka_unit_test(messages_end_where_a_shorter_conversation_does),
         cmocka_unit_test(positions_count_the_tokens_before),
+        cmocka_unit_test(spliced_tokens_come_as_they_are_and_positions_with_them),
         cmocka_unit_test(probing_finds_what_a_template_does),
         cmocka_unit_test(content_is_bent_to_what_the_template_takes),
         cmocka_unit_test(a_last_assistant_message_can_be_continued),
