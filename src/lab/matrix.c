@@ -49,6 +49,11 @@ static const struct sequence sequences[] = {
      {{"A", STEP_FRESH, 2531, 4560, 1},
       {"B", STEP_FRESH, 0, 99, 3},
       {"C", STEP_FRESH, 2531, 4947, 2}}},
+    {"acd",
+     "A, C, then D of C's length, which leaves A where C did",
+     {{"A", STEP_FRESH, 2531, 4560, 1},
+      {"C", STEP_FRESH, 2531, 4947, 2},
+      {"D", STEP_FRESH, 2531, 4947, 5}}},
     {"aa", "A twice", {{"A", STEP_FRESH, 2531, 4560, 1}, {"A again", STEP_REPEAT, 0, 0, 0}}},
     {"append",
      "A, then A with its reply and 200 tokens more",
@@ -74,6 +79,7 @@ const char *experiment_sequence_at(size_t i, const char **what)
 struct config {
     char name[MAX_NAME], predict[MAX_NAME];
     char **argv, **env;
+    bool own; /* results show its program and model by name, not by where they are here */
 };
 
 struct plan_cell {
@@ -135,29 +141,38 @@ static char **word_list(const char *const *v)
     return out;
 }
 
-/* holdfast itself: without a cache, with PXA's rules and levers, with its own. */
+/* holdfast itself: without a cache, with PXA's rules and levers, with its own, and with a bound on what a
+ * first divergence costs. */
 static enum rc own_configs(struct experiment *x, struct err *err)
 {
     static const struct {
-        const char *name, *policy, *predict, *env[3];
+        const char *name, *policy, *predict, *env[3], *step;
     } own[] = {
-        {"none", "none", "", {NULL}},
-        {"pxa", "pxa", "pxa", {"PXA_CKPT_PROMPT_POLICY=1", "PXA_CKPT_PROMPT_END=0", NULL}},
+        {"none", "none", "", {NULL}, NULL},
+        {"pxa", "pxa", "pxa", {"PXA_CKPT_PROMPT_POLICY=1", "PXA_CKPT_PROMPT_END=0", NULL}, NULL},
         {"pxa-policy0",
          "pxa",
          "pxa-policy0",
-         {"PXA_CKPT_PROMPT_POLICY=0", "PXA_CKPT_PROMPT_END=0", NULL}},
-        {"pxa-end", "pxa", "pxa-end", {"PXA_CKPT_PROMPT_POLICY=1", "PXA_CKPT_PROMPT_END=1", NULL}},
+         {"PXA_CKPT_PROMPT_POLICY=0", "PXA_CKPT_PROMPT_END=0", NULL},
+         NULL},
+        {"pxa-end",
+         "pxa",
+         "pxa-end",
+         {"PXA_CKPT_PROMPT_POLICY=1", "PXA_CKPT_PROMPT_END=1", NULL},
+         NULL},
         {"pxa-both",
          "pxa",
          "pxa-both",
-         {"PXA_CKPT_PROMPT_POLICY=0", "PXA_CKPT_PROMPT_END=1", NULL}},
-        {"hold", "hold", "", {NULL}}};
+         {"PXA_CKPT_PROMPT_POLICY=0", "PXA_CKPT_PROMPT_END=1", NULL},
+         NULL},
+        {"hold", "hold", "", {NULL}, NULL},
+        {"hold-step512", "hold", "", {NULL}, "512"}};
     enum rc rc = RC_OK;
     for (size_t i = 0; i < COUNT_OF(own) && !rc; i++) {
         const char *const argv[] = {
             x->o.binary, "serve", "-m", x->o.model, "--host", "127.0.0.1", "--port", "{port}",
-            "--cache-policy", own[i].policy, "-np", "1",
+            "--cache-policy", own[i].policy, "--cache-step", own[i].step ? own[i].step : "0", "-np",
+            "1",
             /* with PXA's rules the log has that engine's lines, and they are what is read */
             *own[i].predict ? NULL : "--events", "{dir}/events.jsonl", NULL};
         char **a = word_list(argv), **e = word_list(own[i].env);
@@ -167,6 +182,8 @@ static enum rc own_configs(struct experiment *x, struct err *err)
             return err_set(err, RC_NOMEM, "no memory for configurations");
         }
         rc = add_config(x, own[i].name, own[i].predict, a, e, err);
+        if (!rc)
+            x->configs[x->n_configs - 1].own = true;
     }
     return rc;
 }
@@ -563,11 +580,17 @@ static void read_log(const char *path, json_t *turns)
     forensics_free(f);
 }
 
+static const char *last_part(const char *path)
+{
+    const char *slash = *path == '/' ? strrchr(path, '/') : NULL;
+    return slash ? slash + 1 : path;
+}
+
 static json_t *config_json(const struct config *c)
 {
     json_t *o = json_object(), *cmd = json_array(), *env = json_array();
     for (size_t i = 0; c->argv[i]; i++)
-        json_array_append_new(cmd, json_string(c->argv[i]));
+        json_array_append_new(cmd, json_string(c->own ? last_part(c->argv[i]) : c->argv[i]));
     for (size_t i = 0; c->env[i]; i++)
         json_array_append_new(env, json_string(c->env[i]));
     json_object_set_new(o, "name", json_string(c->name));

@@ -141,8 +141,8 @@ static void overview(struct doc *d, const json_t *cells)
 /* Tokens reused by the last turn of each cell. */
 static void plot_reuse(struct doc *d, const json_t *cells)
 {
-    struct plot_bar bars[64];
-    char labels[64][80];
+    struct plot_bar bars[96];
+    char labels[96][80];
     size_t n = 0, i;
     const json_t *cell;
     json_array_foreach(cells, i, cell)
@@ -164,6 +164,43 @@ static void plot_reuse(struct doc *d, const json_t *cells)
         return;
     plot_bars(d->out, "Reuse by cell", " tokens", bars, n);
     doc_plot_end(d);
+}
+
+/* Everything a configuration was sent, over all its cells. */
+static void totals(struct doc *d, const json_t *cells)
+{
+    const char *seen[64];
+    size_t n_seen = 0, i, j, k;
+    const json_t *cell, *other, *turn;
+    doc_table(d, "configuration|>prompt tokens|>seen before|>reused|>seen before, evaluated "
+                 "again|>prefill s|>checkpoints made|>erased or evicted");
+    json_array_foreach(cells, i, cell)
+    {
+        double prompt = 0, shared = 0, reused = 0, ms = 0, made = 0, erased = 0;
+        for (k = 0; k < n_seen && strcmp(seen[k], str(cell, "config"));)
+            k++;
+        if (k < n_seen || n_seen == COUNT_OF(seen))
+            continue;
+        seen[n_seen++] = str(cell, "config");
+        json_array_foreach(cells, j, other)
+        {
+            if (strcmp(str(other, "config"), str(cell, "config")))
+                continue;
+            json_array_foreach(at(other, "turns"), k, turn)
+            {
+                if (isnan(num(turn, "reused")))
+                    continue;
+                prompt += num(turn, "prompt");
+                shared += num(turn, "shared_with_any");
+                reused += num(turn, "reused");
+                ms += fmax(num(turn, "prefill_ms"), 0);
+                made += fmax(num(at(turn, "log"), "created"), 0);
+                erased += fmax(num(at(turn, "log"), "erased"), 0);
+            }
+        }
+        doc_row(d, "%s|%.0f|%.0f|%.0f|%.0f|%.1f|%.0f|%.0f", str(cell, "config"), prompt, shared,
+                reused, shared - reused, ms * 1e-3, made, erased);
+    }
 }
 
 static void predictions(struct doc *d, const json_t *cells)
@@ -242,6 +279,9 @@ void experiment_document(const json_t *s, struct buf *out, bool html)
     doc_text(&d, "Tokens reused of those that any turn before had in common with it.");
     overview(&d, cells);
     plot_reuse(&d, cells);
+    doc_section(&d, "By configuration", MARK_EXPERIMENT);
+    doc_text(&d, "All turns together; seen before: what any turn before had in common with it.");
+    totals(&d, cells);
     doc_section(&d, "Cells", MARK_EXPERIMENT);
     cell_rows(&d, cells);
     predictions(&d, cells);

@@ -140,7 +140,7 @@ static void the_published_matrix_comes_out_live(void **state)
 {
     (void)state;
     json_t *s = experiment("matrix", (struct experiment_opts){.n_predict = 32});
-    assert_int_equal(check_cells("matrix", s), 4 * 14);
+    assert_int_equal(check_cells("matrix", s), 4 * 17);
     static const struct {
         const char *sequence, *config;
         size_t turn;
@@ -174,7 +174,7 @@ static void the_published_matrix_comes_out_live(void **state)
             fail_msg("%s.%s turn %zu: %s", want[i].sequence, want[i].config, want[i].turn, text);
         }
     }
-    /* every prompt has one answer, in all six configurations */
+    /* every prompt has one answer, in all configurations */
     const char *label;
     json_t *hashes;
     json_object_foreach(json_object_get(s, "completions"), label, hashes)
