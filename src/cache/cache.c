@@ -549,7 +549,7 @@ static void describe(struct cache *c, snap_id id, struct cache_entry *out)
         .value = entry_value(c, id, entry_has(e, TIER_RAM) ? TIER_RAM : TIER_DISK),
         .above = entry_above(c, e->node, e->pos),
         .user_pin = e->user_pin,
-        .in_ram = entry_has(e, TIER_RAM) && !e->fetching,
+        .in_ram = entry_has(e, TIER_RAM) && !e->fetching && !e->broken,
         .on_disk = entry_has(e, TIER_DISK) && !e->writing,
         .family = e->family,
     };

@@ -12,6 +12,10 @@
  * beside it does not make an answer stutter. */
 static const uint64_t step_ns = UINT64_C(250000000);
 enum { MIN_PREFILL_ROWS = 32 };
+static const uint64_t idle_ns = UINT64_C(500000000); /* then what is only in memory is written */
+static const uint64_t fetch_poll_ns =
+    UINT64_C(5000000); /* looks at cancels while the disk is at work */
+static const uint64_t flush_ns = UINT64_C(20000000000); /* for writing the rest at the end */
 
 struct engine {
     /* set before the thread starts, read by any thread */
@@ -20,6 +24,9 @@ struct engine {
     uint32_t n_seqs, n_rows; /* sequences at once; rows of a step */
 
     struct queue inbox;
+    struct msg disk_msg; /* the disk is done with something; in the inbox while disk_told */
+    atomic_bool disk_told;
+    uint64_t idle_ns; /* 0: without a disk tier */
     atomic_uint_fast64_t next_id;
     pthread_t thread;
 
@@ -32,7 +39,8 @@ struct engine {
     float *logits;            /* [n_seqs][n_vocab] */
     struct job *first, *last; /* waiting for a place, in order of arrival; linked by msg.q.next */
     uint32_t n_queued;
-    uint32_t turn; /* whose row comes first, counted up from step to step */
+    uint32_t turn;  /* whose row comes first, counted up from step to step */
+    bool unwritten; /* there may be entries worth writing when idle */
     bool stopping;
     uint64_t stop_at_ns;
 };
@@ -78,7 +86,14 @@ static void enqueue(struct engine *e, struct job *j)
 static void handle(struct engine *e, struct msg *m)
 {
     switch (m->kind) {
+    case MSG_DISK:
+        /* before looking: what comes in between tells again */
+        atomic_store_explicit(&e->disk_told, false, memory_order_release);
+        reuse_poll(e->env.reuse);
+        e->unwritten = true;
+        break;
     case MSG_JOB:
+        e->unwritten = true;
         enqueue(e, (struct job *)m);
         break;
     case MSG_CALL: {
@@ -93,6 +108,14 @@ static void handle(struct engine *e, struct msg *m)
             e->stop_at_ns = UINT64_MAX;
         break;
     }
+}
+
+/* On a thread of the disk's. */
+static void wake(void *ctx)
+{
+    struct engine *e = ctx;
+    if (!atomic_exchange_explicit(&e->disk_told, true, memory_order_acq_rel))
+        (void)!queue_put(&e->inbox, &e->disk_msg.q); /* closed: nobody needs to know */
 }
 
 /* ---- jobs to sequences ----------------------------------------------------------------------- */
@@ -116,7 +139,7 @@ static struct seq *find_free(struct engine *e)
 static struct seq *find_ticket(struct engine *e, uint64_t ticket)
 {
     for (uint32_t i = 0; i < e->n_seqs; i++)
-        if (e->seqs[i].state >= SEQ_PREFILL && e->seqs[i].live.plan.ticket == ticket)
+        if (e->seqs[i].state >= SEQ_FETCH && e->seqs[i].live.plan.ticket == ticket)
             return &e->seqs[i];
     return NULL;
 }
@@ -135,7 +158,7 @@ static bool can_wait(struct engine *e, const struct seq *s)
 {
     struct seq *on = find_ticket(e, s->live.plan.wait_ticket);
     const uint32_t pos = s->live.plan.wait_pos;
-    return on && on->state == SEQ_PREFILL && on->live.pos < pos &&
+    return on && on->state != SEQ_DECODE && on->live.pos < pos &&
            (has_cut(&on->live.plan, pos) || plan_add_cut(&on->live.plan, pos, CUT_BRANCH));
 }
 
@@ -154,10 +177,23 @@ static void resume_waiting(struct engine *e)
         if (s->state != SEQ_WAIT)
             continue;
         const struct seq *on = find_ticket(e, s->live.plan.wait_ticket);
-        if (on && on->state == SEQ_PREFILL && on->live.pos < s->live.plan.wait_pos)
+        if (on && on->state != SEQ_DECODE && on->live.pos < s->live.plan.wait_pos)
             continue;
         /* with the one it waited for gone, the next of several waiting may lead the others */
         seq_resume(s, &e->env, on && on->live.pos == s->live.plan.wait_pos ? on : NULL, !on);
+        if (s->state == SEQ_WAIT && !can_wait(e, s))
+            seq_resume(s, &e->env, NULL, false);
+    }
+}
+
+/* Those whose state has been read go on. */
+static void resume_fetching(struct engine *e)
+{
+    for (uint32_t i = 0; i < e->n_seqs; i++) {
+        struct seq *s = &e->seqs[i];
+        if (s->state != SEQ_FETCH)
+            continue;
+        seq_fetched(s, &e->env);
         if (s->state == SEQ_WAIT && !can_wait(e, s))
             seq_resume(s, &e->env, NULL, false);
     }
@@ -239,9 +275,28 @@ static void step(struct engine *e)
         return;
     const uint64_t before = clock_mono_ns();
     model_forward(e->model, reuse_kv(e->env.reuse), reuse_rec(e->env.reuse), e->runs, n_runs);
-    meter_step(&e->env.meter, n_rows, clock_mono_ns() - before);
+    const uint64_t took = clock_mono_ns() - before;
+    meter_step(&e->env.meter, n_rows, took);
+    if (!decodes)
+        reuse_prefilled(e->env.reuse, n_rows, took);
     for (uint32_t i = 0; i < n_runs; i++)
         seq_ran(&e->seqs[e->run_seq[i]], &e->env, &e->runs[i]);
+}
+
+/* How long the thread may sleep for want of messages. */
+static uint64_t patience(const struct engine *e)
+{
+    bool reads = false;
+    for (uint32_t i = 0; i < e->n_seqs; i++) {
+        if (e->seqs[i].state >= SEQ_PREFILL)
+            return 0;
+        reads |= e->seqs[i].state == SEQ_FETCH;
+    }
+    if (reads)
+        return fetch_poll_ns;
+    if (is_running(e) || e->first || e->stopping)
+        return 0;
+    return e->idle_ns && e->unwritten ? e->idle_ns : UINT64_MAX;
 }
 
 static void *engine_main(void *arg)
@@ -251,9 +306,12 @@ static void *engine_main(void *arg)
         const bool busy = is_running(e) || e->first;
         if (e->stopping && (!busy || clock_mono_ns() >= e->stop_at_ns))
             break;
-        struct qmsg *m = queue_get(&e->inbox, busy || e->stopping ? 0 : UINT64_MAX);
+        struct qmsg *m = queue_get(&e->inbox, patience(e));
+        if (!m && !busy && !e->stopping && e->idle_ns && e->unwritten)
+            e->unwritten = reuse_idle(e->env.reuse);
         for (; m; m = queue_get(&e->inbox, 0))
             handle(e, (struct msg *)m);
+        resume_fetching(e);
         resume_waiting(e); /* first: the one waited for still stands where it is waited for */
         reap(e, false);
         admit(e);
@@ -263,6 +321,7 @@ static void *engine_main(void *arg)
     for (struct qmsg *m; (m = queue_get(&e->inbox, 0));)
         handle(e, (struct msg *)m);
     reap(e, true);
+    reuse_flush(e->env.reuse, clock_mono_ns() + flush_ns);
     return NULL;
 }
 
@@ -333,13 +392,22 @@ static enum rc set_up(struct engine *e, const struct engine_opts *o, struct err 
                                   .n_slots = e->n_seqs,
                                   .kv_max_bytes = o->kv_max_bytes,
                                   .cache_ram_bytes = o->cache_ram_bytes,
+                                  .cache_dir = o->cache_dir,
+                                  .cache_disk_bytes = o->cache_disk_bytes,
+                                  .kernels = info->isa,
+                                  .wake = wake,
+                                  .wake_ctx = e,
                                   .cache_step = o->cache_step,
                                   .cache_policy = o->cache_policy,
                                   .n_batch = o->n_batch,
                                   .n_ubatch = info->max_batch,
                                   .lg = o->lg,
                                   .events = o->events};
-    return reuse_new(&ro, &e->env.reuse, err);
+    rc = reuse_new(&ro, &e->env.reuse, err);
+    struct disk_stats disk;
+    if (!rc && reuse_disk(e->env.reuse, &disk))
+        e->idle_ns = o->disk_idle_ns ? o->disk_idle_ns : idle_ns;
+    return rc;
 }
 
 enum rc engine_start(const struct engine_opts *o, struct engine **out, struct err *err)
@@ -350,6 +418,8 @@ enum rc engine_start(const struct engine_opts *o, struct engine **out, struct er
     e->env.lg = o->lg;
     e->env.events = o->events;
     queue_init(&e->inbox);
+    e->disk_msg.kind = MSG_DISK;
+    atomic_init(&e->disk_told, false);
     atomic_init(&e->next_id, 1);
     enum rc rc = set_up(e, o, err);
     if (!rc) {
@@ -446,6 +516,7 @@ static void take_view(struct engine *e, void *ctx)
     v->n_queued = e->n_queued;
     v->kv_bytes = kv_bytes(reuse_kv(e->env.reuse));
     v->snap_bytes = reuse_snap_bytes(e->env.reuse);
+    v->has_disk = reuse_disk(e->env.reuse, &v->disk);
     v->jobs_total = m->jobs;
     v->prompt_tokens_total = m->prompt_tokens;
     v->reused_tokens_total = m->reused_tokens;

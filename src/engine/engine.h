@@ -12,6 +12,7 @@
 #include "base/log.h"
 #include "cache/cache.h"
 #include "model/model.h"
+#include "state/disk.h"
 #include "text/vocab.h"
 
 struct engine;
@@ -27,6 +28,11 @@ struct engine_opts {
     uint32_t n_parallel;      /* sequences at once; 0 = 4 */
     uint32_t n_batch; /* rows of one step, -b; 0 or more than one forward takes: the model's */
     uint64_t cache_ram_bytes;
+    const char
+        *cache_dir; /* what goes from memory is kept here, for the next start too; NULL = nowhere */
+    uint64_t cache_disk_bytes; /* at most so much of it; 0 = nothing */
+    uint64_t
+        disk_idle_ns; /* without a job for so long, write what is only in memory; 0 = half a second */
     uint64_t kv_max_bytes;    /* hard limit of all KV pages, live and cached; 0 = none */
     uint32_t cache_step;      /* CUT_GRID; see cache.h */
     const char *cache_policy; /* NULL = "hold" */
@@ -156,6 +162,8 @@ struct engine_view {
     struct cache_entry *entries; /* NULL unless asked for */
     uint32_t n_entries;
     uint64_t kv_bytes, snap_bytes;
+    bool has_disk;
+    struct disk_stats disk;
     /* of ended jobs; prompt_tokens_total counts those evaluated, without the reused ones */
     uint64_t jobs_total, prompt_tokens_total, reused_tokens_total, predicted_tokens_total;
     double prompt_seconds_total, predicted_seconds_total;

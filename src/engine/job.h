@@ -16,7 +16,7 @@
 /* What the engine's inbox carries. */
 struct msg {
     struct qmsg q;
-    enum msg_kind { MSG_JOB, MSG_CALL, MSG_STOP } kind;
+    enum msg_kind { MSG_JOB, MSG_CALL, MSG_STOP, MSG_DISK } kind;
 };
 
 struct piece_node {

@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "engine/perslot.h"
+#include "engine/tier.h"
 #include "state/snap.h"
 
 /* One committed or offered entry's bytes. */
@@ -15,6 +16,7 @@ struct payload {
     struct kv_table kv;
     uint32_t pos;
     enum cut_kind kind;
+    bool reading; /* from disk, by another thread: nobody else may look at it or change its pages */
 };
 
 struct reuse {
@@ -23,6 +25,8 @@ struct reuse {
     struct kv *kv;
     struct rec *rec;
     struct snap_store *store;
+    struct tier *tier;       /* NULL: memory only */
+    bool closing;            /* files outlive their entries */
     struct perslot *perslot; /* with --cache-policy pxa: it, not cache, keeps what is kept */
     /* Unordered.  Looked up once per restore, eviction and cut: a walk over the ids of even
      * ten thousand entries is microseconds. */
@@ -57,13 +61,17 @@ static void on_drop(void *ctx, snap_id id)
 {
     struct reuse *r = ctx;
     struct payload *p = payload_find(r, id);
-    CHECK(p);
-    event_evict(r->o.events, &(struct event_evict){.snap = id,
-                                                   .pos = p->pos,
-                                                   .kind = cut_kind_name(p->kind),
-                                                   .bytes = shape_snap_bytes(&r->o.shape),
-                                                   .why = r->why});
-    payload_remove(r, p);
+    const struct segment_head *h = r->tier ? tier_head(r->tier, id) : NULL;
+    if (p || h)
+        event_evict(r->o.events, &(struct event_evict){.snap = id,
+                                                       .pos = p ? p->pos : h->pos,
+                                                       .kind = cut_kind_name(p ? p->kind : h->kind),
+                                                       .bytes = shape_snap_bytes(&r->o.shape),
+                                                       .why = r->why});
+    if (p)
+        payload_remove(r, p);
+    if (h && !r->closing)
+        tier_drop(r->tier, id);
 }
 
 /* Copies the state of l out as the entry id. */
@@ -112,9 +120,157 @@ static void hold_once(struct reuse *r, snap_id id, struct live *l)
     struct cache_entry e;
     struct payload *above =
         cache_entry_get(r->cache, id, &e) && e.above ? payload_find(r, e.above) : NULL;
-    if (above)
+    if (above && !above->reading)
         hold_through(r, above, &p->kv);
-    kv_table_dedupe(r->kv, &l->kv, &p->kv, l->pos);
+    if (l)
+        kv_table_dedupe(r->kv, &l->kv, &p->kv, l->pos);
+}
+
+/* ---- disk ------------------------------------------------------------------------------------ */
+
+static enum spill_result on_spill(void *ctx, const struct cache_spill *s)
+{
+    struct reuse *r = ctx;
+    const struct payload *p = payload_find(r, s->id);
+    struct cache_entry e;
+    CHECK(p && !p->reading && cache_entry_get(r->cache, s->id, &e));
+    return tier_write(r->tier, r->cache, &e, &p->kv, p->snap) ? SPILL_STARTED : SPILL_NO;
+}
+
+static void on_drop_ram(void *ctx, snap_id id)
+{
+    struct reuse *r = ctx;
+    struct payload *p = payload_find(r, id);
+    if (p) /* not when it could not be read */
+        payload_remove(r, p);
+}
+
+static void on_drop_disk(void *ctx, snap_id id)
+{
+    struct reuse *r = ctx;
+    tier_drop(r->tier, id);
+}
+
+static bool make_room(struct reuse *r);
+
+/* Pages for an entry that is to be read: what others have of its path is shared, the rest is fresh. *first: the
+ * first page to be read. */
+static bool pages_to_read(struct reuse *r, struct payload *p, uint32_t *first)
+{
+    uint32_t shared = 0;
+    const snap_id donor = cache_donor(r->cache, p->id, &shared);
+    const struct payload *d = donor ? payload_find(r, donor) : NULL;
+    if (d && shared < p->pos)
+        shared = shared / KV_PAGE * KV_PAGE;
+    if (d && kv_table_share(r->kv, &d->kv, shared, &p->kv, NULL))
+        return false;
+    *first = p->kv.n;
+    enum rc rc;
+    do
+        rc = kv_table_extend(r->kv, &p->kv, p->pos - p->kv.len, NULL);
+    while (rc == RC_NOMEM && make_room(r));
+    if (!rc)
+        kv_table_advance(&p->kv, p->pos - p->kv.len);
+    return !rc;
+}
+
+/* Starts to read what l->plan restores, unless that is under way. */
+static bool fetch(struct reuse *r, const struct live *l)
+{
+    const snap_id id = l->plan.restore;
+    struct payload p = {
+        .id = id, .pos = l->plan.start, .kind = l->plan.restore_kind, .reading = true};
+    uint32_t first;
+    if (payload_find(r, id))
+        return true;
+    kv_table_init(&p.kv);
+    if (mem_grow(&r->payloads, &r->cap, r->n + 1, sizeof *r->payloads) &&
+        pages_to_read(r, &p, &first) && !snap_blank(r->store, &p.snap, NULL) &&
+        tier_read(r->tier, id, &p.kv, first, p.snap)) {
+        r->payloads[r->n++] = p;
+        return true;
+    }
+    snap_free(r->store, p.snap);
+    kv_table_release(r->kv, &p.kv);
+    return false;
+}
+
+static void wrote(struct reuse *r, const struct tier_done *done)
+{
+    if (done->ok) {
+        const struct payload *p = payload_find(r, done->id);
+        cache_measured(r->cache, CACHE_RATE_WRITE, done->bytes, done->ns);
+        event_spill(r->o.events, &(struct event_spill){.snap = done->id,
+                                                       .pos = p->pos,
+                                                       .bytes = done->bytes,
+                                                       .ms = (double)done->ns * 1e-6});
+    }
+    cache_spilled(r->cache, done->id, done->ok, clock_wall_ns());
+}
+
+static void was_read(struct reuse *r, const struct tier_done *done)
+{
+    struct payload *p = payload_find(r, done->id);
+    CHECK(p && p->reading);
+    p->reading = false;
+    if (done->ok)
+        cache_measured(r->cache, CACHE_RATE_READ, done->bytes, done->ns);
+    else
+        payload_remove(r, p);
+    cache_fetched(r->cache, done->id, done->ok, clock_wall_ns());
+    if (done->ok && payload_find(r, done->id)) /* no plan may want it any more */
+        hold_once(r, done->id, NULL);
+}
+
+/* One thing that the disk is done with. */
+static bool poll_one(struct reuse *r, uint64_t timeout_ns)
+{
+    struct tier_done done;
+    if (!r->tier || !tier_poll(r->tier, timeout_ns, &done))
+        return false;
+    if (done.write)
+        wrote(r, &done);
+    else
+        was_read(r, &done);
+    return true;
+}
+
+void reuse_poll(struct reuse *r)
+{
+    while (poll_one(r, 0))
+        continue;
+}
+
+bool reuse_idle(struct reuse *r)
+{
+    return r->tier && cache_spill_next(r->cache, clock_wall_ns());
+}
+
+void reuse_flush(struct reuse *r, uint64_t until_ns)
+{
+    if (!r->tier)
+        return;
+    for (;;) {
+        while (clock_mono_ns() < until_ns && reuse_idle(r))
+            continue;
+        if (!tier_n_moving(r->tier))
+            return;
+        (void)poll_one(r, UINT64_MAX);
+    }
+}
+
+bool reuse_disk(const struct reuse *r, struct disk_stats *out)
+{
+    *out = (struct disk_stats){0};
+    if (r->tier)
+        tier_stats(r->tier, out);
+    return r->tier != NULL;
+}
+
+void reuse_prefilled(struct reuse *r, uint32_t n_tokens, uint64_t ns)
+{
+    if (r->tier)
+        cache_measured(r->cache, CACHE_RATE_PREFILL, n_tokens, ns);
 }
 
 /* ---- life ------------------------------------------------------------------------------------ */
@@ -137,6 +293,21 @@ static enum rc new_perslot(struct reuse *r, const struct pxa_rules *rules, struc
     return perslot_new(&o, &r->perslot, err);
 }
 
+/* A directory that cannot be used is no reason not to serve, but one to say so. */
+static void open_tier(struct reuse *r)
+{
+    const struct disk_opts o = {.dir = r->o.cache_dir,
+                                .max_bytes = r->o.cache_disk_bytes,
+                                .shape = r->o.shape,
+                                .kernels = r->o.kernels,
+                                .lg = r->o.lg,
+                                .wake = r->o.wake,
+                                .ctx = r->o.wake_ctx};
+    struct err err;
+    if (tier_open(&o, r->kv, &r->tier, &err))
+        log_warn(r->o.lg, "%s; what is kept stays in memory", err.msg);
+}
+
 enum rc reuse_new(const struct reuse_opts *o, struct reuse **out, struct err *err)
 {
     struct reuse *r = mem_zalloc(sizeof *r);
@@ -144,7 +315,7 @@ enum rc reuse_new(const struct reuse_opts *o, struct reuse **out, struct err *er
     r->why = "budget";
     struct pxa_rules rules;
     const bool pxa = o->cache_policy && pxa_rules_by_name(o->cache_policy, &rules);
-    const struct cache_opts co = {
+    struct cache_opts co = {
         .policy = pxa ? "none" : o->cache_policy,
         .ram_bytes = o->cache_ram_bytes,
         .snap_bytes = shape_snap_bytes(&o->shape),
@@ -152,15 +323,27 @@ enum rc reuse_new(const struct reuse_opts *o, struct reuse **out, struct err *er
         .page_tokens = KV_PAGE,
         .step = o->cache_step,
         .charge_tree = true,
-        .ops = {.ctx = r, .drop = on_drop},
+        .ops = {.ctx = r,
+                .drop = on_drop,
+                .spill = on_spill,
+                .drop_ram = on_drop_ram,
+                .drop_disk = on_drop_disk},
     };
     enum rc rc = kv_new(&o->shape, o->kv_max_bytes, &r->kv, err);
     if (!rc)
         rc = rec_new(&o->shape, o->n_slots, &r->rec, err);
     if (!rc)
         rc = snap_store_new(&o->shape, &r->store, err);
+    if (!rc && o->cache_dir && o->cache_disk_bytes && o->cache_ram_bytes && !pxa)
+        open_tier(r);
+    if (r->tier) {
+        co.disk_bytes = tier_cache_bytes(o->cache_disk_bytes);
+        co.disk_entry_bytes = tier_entry_bytes(&o->shape);
+    }
     if (!rc)
         rc = cache_new(&co, &r->cache, err);
+    if (!rc && r->tier)
+        tier_adopt(r->tier, r->cache, o->lg);
     if (!rc && pxa)
         rc = new_perslot(r, &rules, err);
     if (rc) {
@@ -176,8 +359,12 @@ void reuse_free(struct reuse *r)
     if (!r)
         return;
     r->why = "shutdown";
+    r->closing = true;
+    while (r->tier && tier_n_moving(r->tier))
+        (void)poll_one(r, UINT64_MAX);
     perslot_free(r->perslot);
     cache_free(r->cache);
+    tier_close(r->tier);
     CHECK(r->n == 0);
     CHECK(!r->kv || kv_n_pages(r->kv) == 0);
     mem_free(r->payloads);
@@ -257,8 +444,8 @@ static enum rc restore(struct reuse *r, struct live *l, struct err *err)
     const struct plan *plan = &l->plan;
     const struct payload *p = payload_find(r, plan->restore);
     /* anything else would give the client another prompt's tokens */
-    CHECK(p && p->pos == plan->start);
-    const uint64_t start = clock_mono_ns();
+    CHECK(p && p->pos == plan->start && !p->reading);
+    const uint64_t start = l->fetching ? l->fetch_ns : clock_mono_ns();
     const enum rc rc = fork_pages(r, l, &p->kv, plan->start, err);
     if (rc)
         return rc;
@@ -269,17 +456,36 @@ static enum rc restore(struct reuse *r, struct live *l, struct err *err)
                                                        .pos = plan->start,
                                                        .bytes = shape_snap_bytes(&r->o.shape),
                                                        .ms = ms_since(start),
-                                                       .tier = "ram"});
+                                                       .tier = l->fetching ? "disk" : "ram"});
     return RC_OK;
+}
+
+/* False, and the plan is over, when what it wants to have read cannot be: it must be made again. */
+static bool begin_fetch(struct reuse *r, struct live *l)
+{
+    l->fetching = l->plan.fetch;
+    if (!l->fetching)
+        return true;
+    l->fetch_ns = clock_mono_ns();
+    if (fetch(r, l))
+        return true;
+    log_warn(r->o.lg, "request %" PRIu64 ": no memory to read its %" PRIu32 " tokens from disk",
+             l->id, l->plan.start);
+    cache_fetched(r->cache, l->plan.restore, false, clock_wall_ns());
+    plan_done(r->cache, &l->plan, NULL, 0, clock_wall_ns());
+    return false;
 }
 
 enum rc reuse_begin(struct reuse *r, struct live *l, const struct plan_req *req, struct err *err)
 {
     if (r->perslot)
         return perslot_begin(r->perslot, l, req, err);
-    enum rc rc = plan_make(r->cache, req, clock_wall_ns(), &l->plan, err);
-    if (rc || l->plan.wait_ticket)
-        return rc;
+    enum rc rc;
+    do {
+        rc = plan_make(r->cache, req, clock_wall_ns(), &l->plan, err);
+        if (rc || l->plan.wait_ticket)
+            return rc;
+    } while (!begin_fetch(r, l));
     const struct plan *p = &l->plan;
     event_lookup(r->o.events,
                  &(struct event_lookup){.id = l->id,
@@ -292,9 +498,26 @@ enum rc reuse_begin(struct reuse *r, struct live *l, const struct plan_req *req,
     l->pos = l->n_reused = l->n_shared = 0;
     l->rec = rec_take(r->rec);
     CHECK(l->rec); /* as many slots as sequences */
-    rc = p->restore ? restore(r, l, err) : RC_OK;
+    rc = p->restore && !l->fetching ? restore(r, l, err) : RC_OK;
     if (rc)
         reuse_end(r, l, NULL);
+    return rc;
+}
+
+bool reuse_is_reading(struct reuse *r, const struct live *l)
+{
+    const struct payload *p = payload_find(r, l->plan.restore);
+    return p && p->reading;
+}
+
+enum rc reuse_fetched(struct reuse *r, struct live *l, struct err *err)
+{
+    const bool there = payload_find(r, l->plan.restore);
+    const enum rc rc =
+        there ? restore(r, l, err) : err_set(err, RC_STALE, "the state could not be read");
+    if (rc)
+        reuse_end(r, l, NULL);
+    l->fetching = false;
     return rc;
 }
 
@@ -436,8 +659,10 @@ void reuse_check(struct reuse *r)
         if (!cache_entry_get(r->cache, e.id, &e)) /* planned, not committed */
             continue;
         const struct payload *p = payload_find(r, e.id);
-        CHECK(p && p->pos == e.pos && p->kv.len == e.pos);
-        n++;
+        CHECK(!e.in_ram || (p && !p->reading));
+        CHECK(!p || (p->pos == e.pos && p->kv.len == e.pos && e.in_ram != p->reading));
+        CHECK(!e.on_disk || tier_head(r->tier, e.id));
+        n += p != NULL;
     }
     CHECK(r->n == n);
     if (r->perslot) {

@@ -6,6 +6,8 @@
  *     restore   = the snapshot copied into the slot, its pages forked into the sequence's table
  *     keep      = cache_offer, then the slot copied out and the pages shared, then cache_commit
  *     drop      = cache says so (ops.drop): the snapshot freed, the pages given back
+ *     spill     = cache says so (ops.spill): another thread writes snapshot and pages, then the copy in memory
+ *                 may go; a plan that restores it later waits until it is read back (fetching)
  *
  * Pages are held once: a new entry takes over the pages of the prefix it shares with another entry,
  * and the entry above it takes over the new one's copy of a page that both end in.  What the cache
@@ -19,6 +21,7 @@
 #include "base/event.h"
 #include "base/log.h"
 #include "cache/cache.h"
+#include "state/disk.h"
 #include "state/kv.h"
 #include "state/rec.h"
 
@@ -29,6 +32,11 @@ struct reuse_opts {
     uint32_t n_slots;      /* sequences at once */
     uint64_t kv_max_bytes; /* hard limit of all pages; 0 = none */
     uint64_t cache_ram_bytes;
+    const char *cache_dir;     /* NULL: no disk tier */
+    uint64_t cache_disk_bytes; /* 0: no disk tier */
+    const char *kernels;       /* model_info.isa */
+    void (*wake)(void *ctx);   /* on another thread: there is something to reuse_poll */
+    void *wake_ctx;
     uint32_t cache_step;
     const char *cache_policy;   /* those of cache, or pxa with its levers: perslot.h */
     uint32_t n_batch, n_ubatch; /* what pxa's rules take for -b and -ub; 0 = their defaults */
@@ -53,6 +61,8 @@ struct live {
     uint32_t pos;
     uint32_t n_reused; /* of pos: restored, or taken over from another sequence */
     uint32_t n_shared; /* of n_reused: taken over */
+    bool fetching;     /* what the plan restores is being read from disk */
+    uint64_t fetch_ns; /* since then */
     uint32_t slot;     /* perslot's */
     int64_t
         n_answer; /* before reuse_end: tokens sampled; -1 when the answer did not come to its end */
@@ -62,6 +72,10 @@ struct live {
  * wait for: nothing is held then, and the call is made again later.  On any error nothing is held. */
 NODISCARD enum rc reuse_begin(struct reuse *r, struct live *l, const struct plan_req *req,
                               struct err *err);
+/* With l->fetching after reuse_begin: not before this is false can it go on. */
+bool reuse_is_reading(struct reuse *r, const struct live *l);
+/* Then.  On any error nothing is held; RC_STALE: the file was damaged, begin again. */
+NODISCARD enum rc reuse_fetched(struct reuse *r, struct live *l, struct err *err);
 /* l, just begun, stands behind from, and their tokens [0, from->pos) are equal: takes the state over. */
 NODISCARD enum rc reuse_take_over(struct reuse *r, struct live *l, const struct live *from,
                                   struct err *err);
@@ -80,6 +94,19 @@ void reuse_end(struct reuse *r, struct live *l, const token *seq);
 bool reuse_drop(struct reuse *r, snap_id id);
 /* The log has the lines of another engine: ours for people would say each request twice. */
 bool reuse_speaks(const struct reuse *r);
+
+/* ---- disk ---- */
+
+/* Takes note of what has been written and read.  Between two steps, when woken. */
+void reuse_poll(struct reuse *r);
+/* Nothing else to do: starts to write the most valuable entry that is only in memory; false when there is none. */
+bool reuse_idle(struct reuse *r);
+/* Before the end: as many of those as begin until then, and all that is under way. */
+void reuse_flush(struct reuse *r, uint64_t until_ns);
+/* False when there is no disk tier. */
+bool reuse_disk(const struct reuse *r, struct disk_stats *out);
+/* A forward evaluated so many tokens in so long: what reading is held against. */
+void reuse_prefilled(struct reuse *r, uint32_t n_tokens, uint64_t ns);
 
 /* For tests, between two steps: every entry has its bytes, at its position; what they hold is within
  * what the cache has booked, and that within the budget.  Aborts otherwise. */

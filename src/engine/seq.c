@@ -102,8 +102,23 @@ static void begin(struct seq *s, struct seq_env *env, bool may_wait)
     s->state = SEQ_WAIT;
     if (s->live.plan.wait_ticket)
         return;
-    s->state = SEQ_PREFILL;
-    s->begun_ns = clock_mono_ns();
+    s->state = s->live.fetching ? SEQ_FETCH : SEQ_PREFILL;
+    if (!s->begun_ns)
+        s->begun_ns = clock_mono_ns();
+}
+
+void seq_fetched(struct seq *s, struct seq_env *env)
+{
+    if (reuse_is_reading(env->reuse, &s->live))
+        return;
+    struct err err;
+    const enum rc rc = reuse_fetched(env->reuse, &s->live, &err);
+    if (!rc)
+        s->state = SEQ_PREFILL;
+    else if (rc == RC_STALE)
+        begin(s, env, true);
+    else
+        seq_end(s, env, STOP_ERROR, &err);
 }
 
 void seq_start(struct seq *s, struct seq_env *env, struct job *j)
@@ -270,6 +285,7 @@ static void account(struct seq *s, struct seq_env *env, const struct piece *last
     m->predicted_ns += (uint64_t)(t->predicted_ms * 1e6);
     static const char *const phases[] = {[SEQ_FREE] = "free",
                                          [SEQ_WAIT] = "wait",
+                                         [SEQ_FETCH] = "fetch",
                                          [SEQ_PREFILL] = "prefill",
                                          [SEQ_DECODE] = "decode"};
     if (last->stop == STOP_CANCELLED)

@@ -7,6 +7,8 @@
  *        |                      v
  *        |                    WAIT --- seq_resume: it is there, or will not come
  *        |                      |
+ *        +-- FETCH <------------+  what is restored is on disk: others go on while it is read
+ *        |     | seq_fetched    |
  *        v  restore             |
  *     PREFILL <-----------------+
  *        |  ^ a slice: up to the next cut or the prompt's end; at a cut the state is kept
@@ -46,7 +48,7 @@ struct seq_env {
     void *say_ctx;
 };
 
-enum seq_state { SEQ_FREE, SEQ_WAIT, SEQ_PREFILL, SEQ_DECODE };
+enum seq_state { SEQ_FREE, SEQ_WAIT, SEQ_FETCH, SEQ_PREFILL, SEQ_DECODE };
 
 struct seq {
     enum seq_state state;
@@ -72,6 +74,9 @@ void seq_start(struct seq *s, struct seq_env *env, struct job *j);
 /* From WAIT: plans again.  from: the sequence waited for, when it stands at the position waited for;
  * its state is taken over unless the cache has as much. */
 void seq_resume(struct seq *s, struct seq_env *env, const struct seq *from, bool may_wait);
+/* From FETCH, between two steps: goes on when the disk is done.  Afterwards FETCH, PREFILL, or WAIT when it was lost and
+ * the plan made again. */
+void seq_fetched(struct seq *s, struct seq_env *env);
 /* What it could use of the next step (PREFILL or DECODE). */
 struct sched_row seq_row(const struct seq *s);
 /* Its n tokens of the next step; logits [n_vocab] is room for a row of them.  False when memory is out:
