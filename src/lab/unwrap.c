@@ -353,6 +353,33 @@ static struct str without_ansi(struct unwrap *u, struct str s)
     return (struct str){u->a, o};
 }
 
+/* "[34m", "[1;31m": a colour whose escape byte was lost, in a paste for instance.  Its length, or 0. */
+static size_t bare_colour(const char *p, size_t n)
+{
+    size_t i = 1;
+    if (n < 3 || p[0] != '[')
+        return 0;
+    while (i < n && i < 12 && (is_digit(p[i]) || p[i] == ';'))
+        i++;
+    return i > 1 && i < n && p[i] == 'm' ? i + 1 : 0;
+}
+
+/* They out of s, which may lie in u->a already.  Falls back to s when memory is out. */
+static struct str without_bare_colours(struct unwrap *u, struct str s)
+{
+    if (!reserve(&u->a, &u->a_cap, s.n + 1))
+        return s;
+    size_t o = 0;
+    for (size_t i = 0; i < s.n;) {
+        const size_t k = bare_colour(s.p + i, s.n - i);
+        if (k)
+            i += k;
+        else
+            u->a[o++] = s.p[i++];
+    }
+    return (struct str){u->a, o};
+}
+
 /* The JSON string that begins after the quote at s[at]: unescaped into u->b.  *end: after its closing
  * quote, or 0 when there is none. */
 static struct str json_text(struct unwrap *u, struct str s, size_t at, size_t *end)
@@ -406,7 +433,7 @@ static struct str json_text(struct unwrap *u, struct str s, size_t at, size_t *e
     return (struct str){u->b, o};
 }
 
-/* Where the value of "key" begins in the flat JSON object s, or 0. */
+/* Where the value of "key" begins in the flat JSON object s, below s.n; or 0. */
 static size_t json_value(struct str s, const char *key)
 {
     const size_t kn = strlen(key);
@@ -419,8 +446,10 @@ static size_t json_value(struct str s, const char *key)
         if (at && s.p[at - 1] == '"' && at + kn < s.n && s.p[at + kn] == '"') {
             size_t v = at + kn + 1;
             v += spaces(s.p + v, s.n - v);
-            if (v < s.n && s.p[v] == ':')
-                return v + 1 + spaces(s.p + v + 1, s.n - v - 1);
+            if (v < s.n && s.p[v] == ':') {
+                v += 1 + spaces(s.p + v + 1, s.n - v - 1);
+                return v < s.n ? v : 0;
+            }
         }
     }
     return 0;
@@ -714,13 +743,18 @@ static bool layer(struct unwrap *u, struct str *s, struct unwrapped *o, bool *mo
     const char c = s->p[0];
     double t;
     size_t k;
+    if (c == '[' && bare_colour(s->p, s->n)) {
+        *s = without_bare_colours(u, *s);
+        o->wraps |= WRAP_ANSI;
+        return true;
+    }
     if (c == '[')
         return bracket(u, s, o);
     if (c == '{') {
         if (o->wraps & (WRAP_DOCKER_JSON | WRAP_JOURNALD_JSON))
             return false; /* one of them, once: the engine itself may write JSON */
-        if (s->n > 16 && !memcmp(s->p, "{\"log\":", 7))
-            return docker_json(u, s, o, more);
+        if (memmem(s->p, s->n, "\"log\":", 6) && docker_json(u, s, o, more))
+            return true;
         return memmem(s->p, s->n, "\"MESSAGE\"", 9) && journald_json(u, s, o);
     }
     if (c == '<' && s->n > 4) { /* syslog priority, with RFC 5424's version behind it */
@@ -790,6 +824,11 @@ static bool layer(struct unwrap *u, struct str *s, struct unwrapped *o, bool *mo
             }
             return true;
         }
+    } else if (is_level(c) && s->n > 2 && s->p[1] == ' ' &&
+               head_of_server_line(s->p + 2, s->n - 2)) {
+        cut_front(s, 2); /* llama.cpp's prefix without its clock */
+        o->wraps |= WRAP_OTHER;
+        return true;
     } else if (c >= 'A' && c <= 'Z') {
         if (s->n > 24 && s->p[3] == ' ' && is_digit(s->p[4]) && s->p[8] == '-' &&
             memmem("SunMonTueWedThuFriSat", 21, s->p, 3)) {
@@ -875,8 +914,15 @@ bool unwrap_line(struct unwrap *u, struct str line, struct unwrapped *out)
         s.p = cr + 1;
         out->wraps |= WRAP_CR;
     }
-    if (s.n > 20 && !head_of_server_line(s.p, s.n))
-        (void)unknown_layer(&s, out);
+    if (s.n > 20 && !head_of_server_line(s.p, s.n)) {
+        const size_t k = spaces(s.p, s.n); /* an indented paste */
+        if (k && head_of_server_line(s.p + k, s.n - k)) {
+            s.p += k;
+            s.n -= k;
+        } else {
+            (void)unknown_layer(&s, out);
+        }
+    }
     if (out->time == TIME_WALL) {
         u->held = !s.n && (out->wraps & WRAP_BRACKET);
         u->held_t = out->t;

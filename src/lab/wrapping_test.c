@@ -226,6 +226,39 @@ static void unheard_of(struct buf *out, const char *p, size_t n, int i)
 {
     buf_addf(out, "box7 <<22 May, 01:%02d:52>> %.*s\n", i % 60, (int)n, p);
 }
+static void lost_escapes(struct buf *out, const char *p, size_t n, int i)
+{
+    buf_addf(out, "[34m%d.%02d.000.000[0m [32mI [0m%.*s\n", i / 60, i % 60, (int)n, p);
+}
+static void indented(struct buf *out, const char *p, size_t n, int i)
+{
+    (void)i;
+    buf_addf(out, "    %.*s\n", (int)n, p);
+}
+static void daemontools(struct buf *out, const char *p, size_t n, int i)
+{
+    buf_addf(out, "2026-05-22_01:%02d:52.12345 %.*s\n", i % 60, (int)n, p);
+}
+static void moreutils_ts(struct buf *out, const char *p, size_t n, int i)
+{
+    buf_addf(out, "May 22 01:%02d:52 %.*s\n", i % 60, (int)n, p);
+}
+static void stern(struct buf *out, const char *p, size_t n, int i)
+{
+    buf_addf(out, "llama-7c9f-abcde llama 2026-05-22T01:%02d:52.123456789Z %.*s\n", i % 60, (int)n,
+             p);
+}
+static void actions(struct buf *out, const char *p, size_t n, int i)
+{
+    buf_addf(out, "serve\tRun\t2026-05-22T01:%02d:52.1234567Z %.*s\n", i % 60, (int)n, p);
+}
+static void fluentd(struct buf *out, const char *p, size_t n, int i)
+{
+    buf_addf(out, "{\"stream\":\"stderr\",\"time\":\"2026-10-15T03:%02d:09.1Z\",\"log\":\"",
+             i % 60);
+    json_escape(out, p, n);
+    buf_adds(out, "\\n\"}\n");
+}
 static void pm2(struct buf *out, const char *p, size_t n, int i)
 {
     (void)i;
@@ -284,6 +317,13 @@ static const struct {
     {"python logging", python_logging},
     {"unheard of", unheard_of},
     {"pm2", pm2},
+    {"colours, escape bytes lost", lost_escapes},
+    {"indented", indented},
+    {"svlogd", daemontools},
+    {"ts", moreutils_ts},
+    {"stern", stern},
+    {"CI job", actions},
+    {"docker json, other order", fluentd},
     {"all at once", all_at_once},
     {"between other lines", chatter},
 };
