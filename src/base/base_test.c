@@ -250,8 +250,42 @@ static void a_file_is_replaced_whole_or_not_at_all(void **state)
     filemap_close(&m);
     assert_int_equal(filemap_open(&m, bad, &e), RC_IO);
     assert_non_null(strstr(e.msg, bad));
+    assert_int_equal(filemap_read(&m, bad, &e), RC_IO);
+    assert_int_equal(filemap_read(&m, dir, &e), RC_ARG);
     unlink(path);
     rmdir(dir);
+}
+
+static void a_file_that_was_read_is_a_copy_until_it_is_dropped(void **state)
+{
+    (void)state;
+    enum { N = 5 * 4096 + 17 };
+    char path[] = "/tmp/holdfast-read-XXXXXX";
+    const int fd = mkstemp(path);
+    assert_true(fd >= 0);
+    static uint8_t bytes[N];
+    for (size_t i = 0; i < N; i++)
+        bytes[i] = (uint8_t)(i * 7 + i / 4096);
+    assert_int_equal(file_write_all(fd, bytes, N, NULL), RC_OK);
+    struct filemap m;
+    assert_int_equal(filemap_read(&m, path, NULL), RC_OK);
+    assert_int_equal(m.n, N);
+    assert_memory_equal(m.p, bytes, N);
+    /* the file changes: the copy does not, but for what is dropped */
+    uint8_t other[N] = {0};
+    assert_int_equal(pwrite(fd, other, N, 0), N);
+    assert_memory_equal(m.p, bytes, N);
+    filemap_drop(&m, 100, 3 * 4096);
+    assert_memory_equal(m.p, bytes, 4096);
+    assert_memory_equal(m.p + 4096, other, 2 * 4096);
+    assert_memory_equal(m.p + 3 * 4096, bytes + 3 * 4096, N - 3 * 4096);
+    filemap_close(&m);
+    assert_int_equal(ftruncate(fd, 0), 0);
+    assert_int_equal(filemap_read(&m, path, NULL), RC_OK);
+    assert_int_equal(m.n, 0);
+    filemap_close(&m);
+    close(fd);
+    unlink(path);
 }
 
 static void events_are_one_json_line_each(void **state)
@@ -319,6 +353,7 @@ int main(void)
         cmocka_unit_test(json_reads_name_the_field),
         cmocka_unit_test(what_is_written_as_json_reads_back),
         cmocka_unit_test(a_file_is_replaced_whole_or_not_at_all),
+        cmocka_unit_test(a_file_that_was_read_is_a_copy_until_it_is_dropped),
         cmocka_unit_test(events_are_one_json_line_each),
         cmocka_unit_test(quantiles_interpolate_between_ranks),
         cmocka_unit_test(normals_have_mean_zero_and_variance_one),

@@ -51,10 +51,40 @@ out:
     return rc;
 }
 
+enum rc filemap_read(struct filemap *m, const char *path, struct err *err)
+{
+    int fd;
+    *m = (struct filemap){0};
+    enum rc rc = open_regular(path, &fd, &m->n, err);
+    if (rc)
+        return rc;
+    if (!m->n) {
+        close(fd);
+        return RC_OK;
+    }
+    void *p = mmap(NULL, m->n, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
+                   -1, 0);
+    if (p == MAP_FAILED) {
+        close(fd);
+        rc = err_set(err, RC_NOMEM, "no memory to read %s (%" PRIu64 " bytes)", path, m->n);
+        m->n = 0;
+        return rc;
+    }
+    *m = (struct filemap){.p = p, .n = m->n, .copied = true, .fd = fd};
+    rc = err_wrap(err, file_read_at(fd, p, m->n, 0, err), "%s", path);
+    if (!rc && mprotect(p, m->n, PROT_READ))
+        rc = err_sys(err, "cannot protect %s", path);
+    if (rc)
+        filemap_close(m);
+    return rc;
+}
+
 void filemap_close(struct filemap *m)
 {
     if (m->p)
         munmap((void *)(uintptr_t)m->p, m->n);
+    if (m->copied)
+        close(m->fd);
     *m = (struct filemap){0};
 }
 
@@ -62,8 +92,13 @@ void filemap_drop(const struct filemap *m, uint64_t off, uint64_t n)
 {
     const uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
     const uint64_t from = round_up(off, page), to = (off + n) / page * page;
-    if (to > from)
-        (void)madvise((void *)((uintptr_t)m->p + from), to - from, MADV_DONTNEED);
+    if (to <= from)
+        return;
+    void *at = (void *)((uintptr_t)m->p + from);
+    if (m->copied) /* in place of the copy, the file: should that fail, the copy stays */
+        (void)mmap(at, to - from, PROT_READ, MAP_SHARED | MAP_FIXED, m->fd, (off_t)from);
+    else
+        (void)madvise(at, to - from, MADV_DONTNEED);
 }
 
 enum rc file_read_all(const char *path, uint64_t max, char **out, size_t *n, struct err *err)

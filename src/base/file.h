@@ -7,12 +7,17 @@
 struct filemap {
     const uint8_t *p; /* read-only; NULL when n is 0 */
     uint64_t n;
+    bool copied; /* p is memory of its own, not a view of the file */
+    int fd;      /* when copied: the file */
 };
 
 /* Maps a whole regular file read-only.  RC_IO with the path in the message. */
 NODISCARD enum rc filemap_open(struct filemap *m, const char *path, struct err *err);
+/* The same, with the file read into memory now instead of page by page when it is touched. */
+NODISCARD enum rc filemap_read(struct filemap *m, const char *path, struct err *err);
 void filemap_close(struct filemap *m);
-/* Tells the kernel that [off, off + n) will not be read again soon; rounds inwards to pages. */
+/* Tells the kernel that [off, off + n) will not be read again soon; rounds inwards to pages.  What is
+ * read all the same comes from the file. */
 void filemap_drop(const struct filemap *m, uint64_t off, uint64_t n);
 
 /* Whole file into *out (mem_free), *n bytes, terminated by a 0; RC_LIMIT above max bytes. */

@@ -22,7 +22,7 @@
 
 #include "base/mem.h"
 
-enum { SPINS = 20000, MAX_THREADS = 512 };
+enum { SPINS = 20000, FEW_SPINS = 100 };
 
 struct worker {
     struct pool *pool;
@@ -33,6 +33,10 @@ struct worker {
 
 struct pool {
     uint32_t n_threads;
+    int spins;        /* before a thread gives its CPU away */
+    int caller_cpu;   /* the caller is to be bound to it; -1: no */
+    pthread_t caller; /* the thread that was, once n_bound */
+    uint32_t n_bound;
     struct worker *workers; /* [n_threads - 1], ids from 1 */
     uint32_t n_started;
 
@@ -82,7 +86,7 @@ static bool has_work(struct pool *p)
 /* Returns when there are parts to take or the pool stops. */
 static void await_work(struct pool *p)
 {
-    for (int i = 0; i < SPINS; i++) {
+    for (int i = 0; i < p->spins; i++) {
         if (has_work(p))
             return;
         relax();
@@ -131,8 +135,19 @@ static void wake_sleepers(struct pool *p)
     pthread_mutex_unlock(&p->lock);
 }
 
+static void bind_caller(struct pool *p)
+{
+    if (p->n_bound && pthread_equal(p->caller, pthread_self()))
+        return;
+    p->caller = pthread_self();
+    p->n_bound++;
+    pin_to(p->caller_cpu);
+}
+
 void pool_run(struct pool *p, uint32_t n_parts, pool_fn *fn, void *ctx)
 {
+    if (p->caller_cpu >= 0)
+        bind_caller(p);
     if (p->n_started == 0 || n_parts <= 1) {
         for (uint32_t i = 0; i < n_parts; i++)
             fn(ctx, i, 0);
@@ -146,11 +161,13 @@ void pool_run(struct pool *p, uint32_t n_parts, pool_fn *fn, void *ctx)
     atomic_store(&p->ticket, generation << 32 | n_parts);
     wake_sleepers(p);
     take_parts(p, 0);
-    for (uint32_t spins = 0; atomic_load_explicit(&p->done, memory_order_acquire) < n_parts;) {
+    for (int spins = 0; atomic_load_explicit(&p->done, memory_order_acquire) < n_parts;) {
         relax();
-        /* more threads than cores: let the worker have this one */
-        if (++spins % SPINS == 0)
+        /* perhaps a worker waits for this very CPU */
+        if (++spins >= p->spins) {
             sched_yield();
+            spins = 0;
+        }
     }
 }
 
@@ -161,8 +178,8 @@ enum rc pool_new(const struct pool_opts *o, struct pool **out, struct err *err)
     if (sched_getaffinity(0, sizeof allowed, &allowed))
         CPU_SET(0, &allowed);
     const uint32_t n = o->n_threads ? o->n_threads : (uint32_t)CPU_COUNT(&allowed);
-    if (n > MAX_THREADS)
-        return err_set(err, RC_LIMIT, "%u threads asked for, at most %d", n, MAX_THREADS);
+    if (n > POOL_MAX_THREADS)
+        return err_set(err, RC_LIMIT, "%u threads asked for, at most %d", n, POOL_MAX_THREADS);
 
     int cpus[CPU_SETSIZE], n_cpus = 0;
     for (int c = 0; c < CPU_SETSIZE; c++)
@@ -174,6 +191,8 @@ enum rc pool_new(const struct pool_opts *o, struct pool **out, struct err *err)
         return err_set(err, RC_NOMEM, "no memory for a thread pool");
     memset(p, 0, sizeof *p);
     p->n_threads = n;
+    p->spins = n > (uint32_t)n_cpus ? FEW_SPINS : SPINS;
+    p->caller_cpu = o->pin && n_cpus ? cpus[0] : -1;
     pthread_mutex_init(&p->lock, NULL);
     pthread_cond_init(&p->wake, NULL);
     p->workers = mem_zalloc(n * sizeof *p->workers);

@@ -1,8 +1,11 @@
 /* pool_test.c - every part runs once, at any thread count, also when workers have gone to sleep. */
 #include "base/clock.h"
+#include "base/place.h"
 #include "base/pool.h"
 #include "base/queue.h"
 
+#include <pthread.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdatomic.h>
@@ -57,9 +60,68 @@ static void absurd_thread_counts_are_refused(void **state)
     struct pool *p;
     struct err e;
     assert_int_equal(pool_new(&(struct pool_opts){.n_threads = 100000}, &p, &e), RC_LIMIT);
-    assert_int_equal(pool_new(&(struct pool_opts){.n_threads = 2, .pin = true}, &p, &e), RC_OK);
-    pool_free(p);
     pool_free(NULL);
+}
+
+struct where {
+    _Atomic int cpu[8]; /* of each worker, + 1 */
+};
+
+static void note_cpus(void *ctx, uint32_t part, uint32_t worker)
+{
+    struct where *w = ctx;
+    cpu_set_t set;
+    (void)part;
+    CPU_ZERO(&set);
+    if (pthread_getaffinity_np(pthread_self(), sizeof set, &set))
+        abort();
+    int cpu = 0;
+    while (!CPU_ISSET((size_t)cpu, &set))
+        cpu++;
+    w->cpu[worker] = CPU_COUNT(&set) == 1 ? cpu + 1 : -1;
+    usleep(1000); /* the others get parts too */
+}
+
+/* A thread of its own, since it stays bound. */
+static void *run_pinned(void *arg)
+{
+    struct pool *p;
+    if (pool_new(&(struct pool_opts){.n_threads = 2, .pin = true}, &p, NULL))
+        abort();
+    pool_run(p, 64, note_cpus, arg);
+    pool_free(p);
+    return NULL;
+}
+
+static void pinned_workers_and_their_caller_have_a_cpu_each(void **state)
+{
+    (void)state;
+    struct cpus can;
+    cpus_allowed(&can);
+    if (cpus_count(&can) < 2)
+        skip();
+    struct where w = {0};
+    pthread_t t;
+    assert_int_equal(pthread_create(&t, NULL, run_pinned, &w), 0);
+    pthread_join(t, NULL);
+    assert_true(w.cpu[0] > 0 && w.cpu[1] > 0);
+    assert_int_not_equal(w.cpu[0], w.cpu[1]);
+}
+
+static void many_threads_on_few_cpus_still_finish_soon(void **state)
+{
+    (void)state;
+    struct pool *p;
+    assert_int_equal(pool_new(&(struct pool_opts){.n_threads = 16}, &p, NULL), RC_OK);
+    const uint64_t begun = clock_mono_ns();
+    for (int run = 0; run < 500; run++) {
+        struct tally t = {.n_workers = 16};
+        pool_run(p, 64, count, &t);
+        for (uint32_t i = 0; i < 64; i++)
+            assert_int_equal(t.hits[i], 1);
+    }
+    assert_true(clock_mono_ns() - begun < UINT64_C(20000000000));
+    pool_free(p);
 }
 
 struct msg {
@@ -109,6 +171,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_part_runs_exactly_once),
+        cmocka_unit_test(pinned_workers_and_their_caller_have_a_cpu_each),
+        cmocka_unit_test(many_threads_on_few_cpus_still_finish_soon),
         cmocka_unit_test(absurd_thread_counts_are_refused),
         cmocka_unit_test(messages_arrive_once_and_in_order),
     };

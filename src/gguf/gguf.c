@@ -41,9 +41,12 @@ struct index {
     uint32_t *slots, mask;
 };
 
+typedef enum rc open_fn(struct filemap *m, const char *path, struct err *err);
+
 struct gguf {
     struct filemap *parts;
     uint32_t n_parts;
+    open_fn *open;
     bool mapped; /* parts are ours to unmap */
     uint32_t version;
     struct gguf_key *keys;
@@ -639,7 +642,7 @@ static enum rc read_others(struct gguf *g, const char *path, uint32_t n, struct 
         uint64_t n_keys = 0;
         snprintf(name, name_bytes, "%.*s-%05" PRIu32 "-of-%05" PRIu32 ".gguf", (int)stem, path,
                  i + 1, n);
-        rc = filemap_open(&g->parts[i], name, err);
+        rc = g->open(&g->parts[i], name, err);
         if (!rc) {
             g->n_parts = i + 1;
             rc = read_part(g, i, &keys, &n_keys, err);
@@ -658,13 +661,14 @@ static enum rc read_others(struct gguf *g, const char *path, uint32_t n, struct 
     return rc;
 }
 
-enum rc gguf_open(const char *path, struct gguf **out, struct err *err)
+static enum rc open_with(open_fn *open_part, const char *path, struct gguf **out, struct err *err)
 {
     struct gguf *g = mem_zalloc(sizeof *g);
     uint32_t n_split = 0;
     g->mapped = true;
+    g->open = open_part;
     g->parts = mem_zalloc(sizeof *g->parts);
-    enum rc rc = filemap_open(&g->parts[0], path, err);
+    enum rc rc = open_part(&g->parts[0], path, err);
     if (rc)
         goto out; /* the message has the path */
     g->n_parts = 1;
@@ -681,6 +685,16 @@ enum rc gguf_open(const char *path, struct gguf **out, struct err *err)
 out:
     gguf_close(g);
     return rc;
+}
+
+enum rc gguf_open(const char *path, struct gguf **out, struct err *err)
+{
+    return open_with(filemap_open, path, out, err);
+}
+
+enum rc gguf_open_copy(const char *path, struct gguf **out, struct err *err)
+{
+    return open_with(filemap_read, path, out, err);
 }
 
 enum rc gguf_open_mem(const void *p, uint64_t n, struct gguf **out, struct err *err)

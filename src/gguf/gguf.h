@@ -49,6 +49,8 @@ struct gguf_tensor {
 };
 
 NODISCARD enum rc gguf_open(const char *path, struct gguf **out, struct err *err);
+/* The same, with the file read into memory first: for storage that is slow or may go away. */
+NODISCARD enum rc gguf_open_copy(const char *path, struct gguf **out, struct err *err);
 /* From memory (tests, fuzzing); p is borrowed until gguf_close and should be aligned like a mapping:
  * tensor data then is, to at least 8 bytes.  RC_UNSUPPORTED for a part of a split file. */
 NODISCARD enum rc gguf_open_mem(const void *p, uint64_t n, struct gguf **out, struct err *err);

@@ -773,14 +773,12 @@ static void write_part(const struct dir *d, uint16_t no, uint16_t n, uint16_t sa
     buf_release(&b);
 }
 
-static void a_split_file_is_opened_by_its_first_part(void **state)
+static void check_split(const char *path,
+                        enum rc (*open)(const char *, struct gguf **, struct err *))
 {
     struct gguf *g;
     struct err err;
-    char path[128];
-    for (uint16_t i = 0; i < 3; i++)
-        write_part(*state, i, 3, i, 6);
-    assert_int_equal(gguf_open(in_dir(*state, "m-00001-of-00003.gguf", path), &g, &err), RC_OK);
+    assert_int_equal(open(path, &g, &err), RC_OK);
     assert_int_equal(gguf_n_tensors(g), 6);
     assert_int_equal(gguf_n_parts(g), 3);
     assert_int_equal(gguf_n_keys(g), 3);
@@ -795,6 +793,16 @@ static void a_split_file_is_opened_by_its_first_part(void **state)
         assert_int_equal(t->data[33], 66);
     }
     gguf_close(g);
+}
+
+static void a_split_file_is_opened_by_its_first_part(void **state)
+{
+    char path[128];
+    for (uint16_t i = 0; i < 3; i++)
+        write_part(*state, i, 3, i, 6);
+    in_dir(*state, "m-00001-of-00003.gguf", path);
+    check_split(path, gguf_open);
+    check_split(path, gguf_open_copy);
 }
 
 static void a_split_file_that_does_not_fit_together_is_refused(void **state)
