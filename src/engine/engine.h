@@ -67,6 +67,15 @@ struct logit_bias {
 
 struct grammar;
 
+/* Ends reasoning after budget tokens of it: end [n_end] is then said whatever the model would say. */
+struct think_limit {
+    const token *end; /* stands for "</think>" and what is round it */
+    uint32_t n_end;   /* 0: no limit */
+    uint32_t budget;
+    bool
+        open; /* the prompt ends in reasoning; else it begins where the answer begins with <think> */
+};
+
 struct job_desc { /* all borrowed for the call */
     const token *prompt;
     uint32_t n_prompt;
@@ -84,6 +93,7 @@ struct job_desc { /* all borrowed for the call */
      * leads on is an error (STOP_ERROR). */
     struct grammar *grammar;
     const char *grammar_after;
+    struct think_limit think;
     uint32_t n_probs; /* top log-probabilities wanted with each token */
     uint64_t family;  /* plan_req.family: 0 = none */
     bool no_cache;    /* cache_prompt: false */

@@ -69,6 +69,10 @@ static enum rc check_desc(const struct job_desc *d, const struct job_limits *lim
                        lim->n_vocab);
     if (d->grammar_after && !*d->grammar_after)
         return err_set(err, RC_ARG, "grammar_after is empty");
+    for (uint32_t i = 0; i < d->think.n_end; i++)
+        if (d->think.end[i] < 0 || (uint32_t)d->think.end[i] >= lim->n_vocab)
+            return err_set(err, RC_ARG, "think: token %d, the vocabulary ends at %u",
+                           d->think.end[i], lim->n_vocab - 1);
     for (uint32_t i = 0; i < d->n_bias; i++) {
         const struct logit_bias *b = &d->bias[i];
         if (b->id < 0 || (uint32_t)b->id >= lim->n_vocab)
@@ -102,6 +106,7 @@ static bool copy_desc(struct job *j, const struct job_desc *d)
     j->d = *d;
     j->d.prompt = copy(a, d->prompt, d->n_prompt * sizeof *d->prompt, &ok);
     j->d.hints = copy(a, d->hints, d->n_hints * sizeof *d->hints, &ok);
+    j->d.think.end = copy(a, d->think.end, d->think.n_end * sizeof *d->think.end, &ok);
     j->d.bias = copy(a, d->bias, d->n_bias * sizeof *d->bias, &ok);
     const char **stop = copy(a, d->stop, d->n_stop * sizeof *d->stop, &ok);
     for (uint32_t i = 0; stop && i < d->n_stop; i++)

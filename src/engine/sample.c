@@ -81,7 +81,8 @@ void sample_room_free(struct sample_room *r)
 void sampler_init(struct sampler *s, const struct sampling *p, uint64_t seed,
                   const struct logit_bias *bias, uint32_t n_bias)
 {
-    *s = (struct sampler){.p = *p, .bias = bias, .n_bias = n_bias, .rng = {.s = seed}};
+    *s =
+        (struct sampler){.p = *p, .bias = bias, .n_bias = n_bias, .rng = {.s = seed}, .forced = -1};
 }
 
 /* ---- a heap of candidates -------------------------------------------------------------------- */
@@ -395,10 +396,10 @@ token sampler_next(struct sampler *s, struct sample_room *r, float *logits, cons
         log_mass = top_probs(r, r->raw, probs, n_probs);
     }
     double total;
-    const uint32_t m = weigh(s, r, logits, history, n, &total);
-    if (!m)
+    const uint32_t m = s->forced < 0 ? weigh(s, r, logits, history, n, &total) : 0;
+    if (!m && s->forced < 0)
         return -1;
-    const token t = draw(s, r, m, total);
+    const token t = m ? draw(s, r, m, total) : s->forced;
     if (probs)
         probs[0] = (struct prob){t, (float)((double)r->raw[t] - log_mass)};
     return t;

@@ -30,6 +30,7 @@ struct sampler {
      * ceil(n_mask / 64) words.  Tokens from n_mask on are not allowed. */
     const uint64_t *mask;
     uint32_t n_mask;
+    token forced; /* comes next whatever the logits say; -1: none */
 };
 
 void sampler_init(struct sampler *s, const struct sampling *p, uint64_t seed,

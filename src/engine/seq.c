@@ -127,6 +127,7 @@ void seq_start(struct seq *s, struct seq_env *env, struct job *j)
     *s = (struct seq){.state = SEQ_WAIT, .job = j, .live.id = j->id, .stop_word = -1};
     sampler_init(&s->sampler, &d->sampling, j->seed, d->bias, d->n_bias);
     s->sampler.n_mask = vocab_size(env->vocab);
+    think_init(&s->think, &d->think);
     detok_init(&s->detok, d->special);
     stopper_init(&s->stopper, d->stop, d->n_stop);
     buf_init(&s->text);
@@ -229,16 +230,18 @@ static void sample(struct seq *s, struct seq_env *env, float *logits)
         seq_end(s, env, STOP_ERROR, &err);
         return;
     }
-    token t = sampler_next(&s->sampler, env->room, logits, s->tokens, (uint32_t)s->n_tokens, probs,
-                           d->n_probs);
-    const token said = env->say ? env->say(env->say_ctx, d, n_generated(s)) : -1;
-    t = said >= 0 ? said : t;
+    s->sampler.forced = env->say ? env->say(env->say_ctx, d, n_generated(s)) : -1;
+    const token ends = think_next(&s->think);
+    s->sampler.forced = ends >= 0 ? ends : s->sampler.forced;
+    const token t = sampler_next(&s->sampler, env->room, logits, s->tokens, (uint32_t)s->n_tokens,
+                                 probs, d->n_probs);
     if (t < 0) {
         err_set(&err, RC_ARG, "no token may follow: %s, or no logit is a number",
                 s->grammar ? "what the grammar allows here is forbidden" : "all are forbidden");
         seq_end(s, env, STOP_ERROR, &err);
         return;
     }
+    think_note(&s->think, vocab_bytes(env->vocab, t, true));
     if (s->grammar && grammar_accept(s->grammar, t, &err)) {
         seq_end(s, env, STOP_ERROR, &err);
         return;

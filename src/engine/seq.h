@@ -32,6 +32,7 @@
 #include "engine/sample.h"
 #include "engine/sched.h"
 #include "engine/stop.h"
+#include "engine/think.h"
 #include "text/detok.h"
 #include "text/grammar.h"
 
@@ -60,6 +61,7 @@ struct seq {
     struct grammar_state *grammar; /* where the answer stands in its grammar; NULL: it has none */
     struct detok detok;
     struct stopper stopper;
+    struct think think;
     int stop_word; /* with STOP_WORD: which */
     /* said but not sent yet */
     struct buf text;

@@ -400,12 +400,13 @@ static void a_tool_loop_through_responses_does_too(void **state)
     (void)state;
     open_host("qwen35_xml", false, MIB);
     json_t *input = js("[{\"role\":\"user\",\"content\":\"Weather?\"}]");
+    json_t *all = js(tools);
     struct turn t = {0};
     for (int step = 0; step < 20; step++) {
         script_call(step);
         json_t *body = json_pack("{s:O,s:[o]}", "input", input, "tools",
                                  json_pack("{s:s,s:s,s:O}", "type", "function", "name", "weather",
-                                           "parameters", at(js(tools), "0.function.parameters")));
+                                           "parameters", at(all, "0.function.parameters")));
         char *text = json_dumps(body, 0);
         if (ask(&server, "POST", "/v1/responses", text) != 200)
             fail_msg("%s", buf_str(&server.reply));
@@ -433,6 +434,7 @@ static void a_tool_loop_through_responses_does_too(void **state)
         json_decref(output);
     }
     json_decref(input);
+    json_decref(all);
     close_host();
 }
 
