@@ -103,6 +103,84 @@ static uint32_t scaled(const struct experiment_opts *o, uint32_t n)
     return n ? (uint32_t)fmax(v, 2) : 0;
 }
 
+/* ---- sequences ------------------------------------------------------------------------------- */
+
+/* NULL when memory is out. */
+static struct plan_cell *add_cell(struct experiment *x)
+{
+    if (!mem_grow(&x->cells, &x->cells_cap, x->n_cells + 1, sizeof *x->cells))
+        return NULL;
+    struct plan_cell *c = &x->cells[x->n_cells++];
+    *c = (struct plan_cell){0};
+    return c;
+}
+
+static bool wanted(const char *list, const char *name)
+{
+    const size_t n = strlen(name);
+    for (const char *p = list; p; p = strchr(p, ',')) {
+        p += *p == ',';
+        if (!strncmp(p, name, n) && (p[n] == 0 || p[n] == ','))
+            return true;
+    }
+    return !list;
+}
+
+static enum rc plan_sequences(struct experiment *x, struct err *err)
+{
+    for (size_t i = 0; i < COUNT_OF(sequences); i++) {
+        if (!wanted(x->o.sequences, sequences[i].name))
+            continue;
+        struct plan_cell *c = add_cell(x);
+        if (!c)
+            return err_set(err, RC_NOMEM, "no memory for the cells");
+        snprintf(c->sequence, sizeof c->sequence, "%s", sequences[i].name);
+        for (size_t k = 0; k < COUNT_OF(sequences[i].steps) && sequences[i].steps[k].label; k++) {
+            struct step s = sequences[i].steps[k];
+            s.n = scaled(&x->o, s.n);
+            s.shared = MIN(scaled(&x->o, s.shared), s.n ? s.n - 1 : 0);
+            c->steps[c->n_steps++] = s;
+        }
+    }
+    if (!x->n_cells)
+        return err_set(err, RC_ARG, "no sequence of that name: %s", x->o.sequences);
+    return RC_OK;
+}
+
+/* A conversation that grows, and between its turns an interloper that shares so many of its first tokens. */
+static enum rc plan_cascade(struct experiment *x, struct err *err)
+{
+    const uint32_t rounds = MIN(MAX(x->o.rounds, 1u), (uint32_t)MAX_STEPS / 2 - 1);
+    for (uint32_t i = 0; i < x->o.n_overlaps; i++) {
+        struct plan_cell *c = add_cell(x);
+        if (!c)
+            return err_set(err, RC_NOMEM, "no memory for the cells");
+        snprintf(c->sequence, sizeof c->sequence, "cascade-%u", x->o.overlaps[i]);
+        c->steps[c->n_steps++] = (struct step){"T", STEP_FRESH, 0, scaled(&x->o, 4560), 1};
+        for (uint32_t k = 0; k < rounds; k++) {
+            const uint32_t n = MAX(scaled(&x->o, 600), x->o.overlaps[i] + 16);
+            c->steps[c->n_steps++] = (struct step){"I", STEP_INTERLOPER, x->o.overlaps[i], n,
+                                                   8 + k % (PROMPTS_MAX_STREAMS - 8)};
+            c->steps[c->n_steps++] =
+                (struct step){"T+", STEP_CONTINUE, 0, scaled(&x->o, 300), 2 + k % 6};
+        }
+    }
+    return RC_OK;
+}
+
+/* Tokens that no turn of any cell needs more of, whatever the model was made for. */
+static uint64_t longest(const struct experiment *x)
+{
+    uint64_t most = 4096;
+    for (size_t i = 0; i < x->n_cells; i++) {
+        uint64_t n = 0; /* a conversation is at most all its turns */
+        for (size_t k = 0; k < x->cells[i].n_steps; k++)
+            n += x->cells[i].steps[k].n + x->o.n_predict;
+        most = MAX(most, n);
+    }
+    return most;
+}
+
 /* ---- configurations -------------------------------------------------------------------------- */
 
 static void config_release(struct config *c)
@@ -145,6 +223,8 @@ static char **word_list(const char *const *v)
  * first divergence costs. */
 static enum rc own_configs(struct experiment *x, struct err *err)
 {
+    char context[24];
+    snprintf(context, sizeof context, "%" PRIu64, longest(x));
     static const struct {
         const char *name, *policy, *predict, *env[3], *step;
     } own[] = {
@@ -170,9 +250,9 @@ static enum rc own_configs(struct experiment *x, struct err *err)
     enum rc rc = RC_OK;
     for (size_t i = 0; i < COUNT_OF(own) && !rc; i++) {
         const char *const argv[] = {
-            x->o.binary, "serve", "-m", x->o.model, "--host", "127.0.0.1", "--port", "{port}",
-            "--cache-policy", own[i].policy, "--cache-step", own[i].step ? own[i].step : "0", "-np",
-            "1",
+            x->o.binary, "serve", "-m", x->o.model, "--host", "127.0.0.1", "--port", "{port}", "-c",
+            context, "--cache-policy", own[i].policy, "--cache-step",
+            own[i].step ? own[i].step : "0", "-np", "1",
             /* with PXA's rules the log has that engine's lines, and they are what is read */
             *own[i].predict ? NULL : "--events", "{dir}/events.jsonl", NULL};
         char **a = word_list(argv), **e = word_list(own[i].env);
@@ -277,71 +357,6 @@ static enum rc command_config(struct experiment *x, struct err *err)
         return err_set(err, RC_ARG, "the command must hold {port}, as in --port {port}");
     }
     return add_config(x, "engine", "", argv, env, err);
-}
-
-/* ---- sequences ------------------------------------------------------------------------------- */
-
-/* NULL when memory is out. */
-static struct plan_cell *add_cell(struct experiment *x)
-{
-    if (!mem_grow(&x->cells, &x->cells_cap, x->n_cells + 1, sizeof *x->cells))
-        return NULL;
-    struct plan_cell *c = &x->cells[x->n_cells++];
-    *c = (struct plan_cell){0};
-    return c;
-}
-
-static bool wanted(const char *list, const char *name)
-{
-    const size_t n = strlen(name);
-    for (const char *p = list; p; p = strchr(p, ',')) {
-        p += *p == ',';
-        if (!strncmp(p, name, n) && (p[n] == 0 || p[n] == ','))
-            return true;
-    }
-    return !list;
-}
-
-static enum rc plan_sequences(struct experiment *x, struct err *err)
-{
-    for (size_t i = 0; i < COUNT_OF(sequences); i++) {
-        if (!wanted(x->o.sequences, sequences[i].name))
-            continue;
-        struct plan_cell *c = add_cell(x);
-        if (!c)
-            return err_set(err, RC_NOMEM, "no memory for the cells");
-        snprintf(c->sequence, sizeof c->sequence, "%s", sequences[i].name);
-        for (size_t k = 0; k < COUNT_OF(sequences[i].steps) && sequences[i].steps[k].label; k++) {
-            struct step s = sequences[i].steps[k];
-            s.n = scaled(&x->o, s.n);
-            s.shared = MIN(scaled(&x->o, s.shared), s.n ? s.n - 1 : 0);
-            c->steps[c->n_steps++] = s;
-        }
-    }
-    if (!x->n_cells)
-        return err_set(err, RC_ARG, "no sequence of that name: %s", x->o.sequences);
-    return RC_OK;
-}
-
-/* A conversation that grows, and between its turns an interloper that shares so many of its first tokens. */
-static enum rc plan_cascade(struct experiment *x, struct err *err)
-{
-    const uint32_t rounds = MIN(MAX(x->o.rounds, 1u), (uint32_t)MAX_STEPS / 2 - 1);
-    for (uint32_t i = 0; i < x->o.n_overlaps; i++) {
-        struct plan_cell *c = add_cell(x);
-        if (!c)
-            return err_set(err, RC_NOMEM, "no memory for the cells");
-        snprintf(c->sequence, sizeof c->sequence, "cascade-%u", x->o.overlaps[i]);
-        c->steps[c->n_steps++] = (struct step){"T", STEP_FRESH, 0, scaled(&x->o, 4560), 1};
-        for (uint32_t k = 0; k < rounds; k++) {
-            const uint32_t n = MAX(scaled(&x->o, 600), x->o.overlaps[i] + 16);
-            c->steps[c->n_steps++] = (struct step){"I", STEP_INTERLOPER, x->o.overlaps[i], n,
-                                                   8 + k % (PROMPTS_MAX_STREAMS - 8)};
-            c->steps[c->n_steps++] =
-                (struct step){"T+", STEP_CONTINUE, 0, scaled(&x->o, 300), 2 + k % 6};
-        }
-    }
-    return RC_OK;
 }
 
 /* ---- one cell -------------------------------------------------------------------------------- */
@@ -731,14 +746,14 @@ enum rc experiment_run(const struct experiment_opts *o, json_t **summary, struct
     struct experiment x = {.o = *o, .results = json_array()};
     enum rc rc = make_dir(o->out_dir, err);
     *summary = NULL;
+    if (!rc)
+        rc = o->cascade ? plan_cascade(&x, err) : plan_sequences(&x, err);
     if (!rc && o->config_path)
         rc = file_configs(&x, err);
     else if (!rc && o->engine_cmd)
         rc = command_config(&x, err);
     else if (!rc)
         rc = own_configs(&x, err);
-    if (!rc)
-        rc = o->cascade ? plan_cascade(&x, err) : plan_sequences(&x, err);
     uint32_t done = 0;
     for (size_t i = 0; i < x.n_cells && !rc; i++)
         for (size_t k = 0; k < x.n_configs && !rc; k++) {
