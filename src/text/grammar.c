@@ -244,32 +244,6 @@ void grammar_alias(struct grammar *g, uint32_t s, uint32_t like, uint32_t room)
         g->aliases[g->n_aliases++] = (struct galias){s, like, room};
 }
 
-void grammar_text_until(struct grammar *g, uint32_t from, const char *end, uint32_t to)
-{
-    /* The automaton of Knuth, Morris and Pratt: state i has seen the first i bytes of end. */
-    enum { MOST = 64 };
-    const size_t m = strlen(end);
-    uint32_t state[MOST];
-    uint8_t next[MOST][256];
-    assert(m > 0 && m < MOST);
-    memset(next[0], 0, sizeof next[0]);
-    next[0][(uint8_t)end[0]] = 1;
-    for (size_t i = 1, fallback = 0; i < m; i++) {
-        memcpy(next[i], next[fallback], sizeof next[i]);
-        next[i][(uint8_t)end[i]] = (uint8_t)(i + 1);
-        fallback = next[fallback][(uint8_t)end[i]];
-    }
-    for (size_t i = 0; i < m; i++)
-        state[i] = i ? grammar_state_add(g) : from;
-    for (size_t i = 0; i < m; i++)
-        for (unsigned lo = 0, hi; lo < 256; lo = hi + 1) {
-            for (hi = lo; hi + 1 < 256 && next[i][hi + 1] == next[i][lo]; hi++)
-                ;
-            grammar_bytes_edge(g, state[i], (uint8_t)lo, (uint8_t)hi,
-                               next[i][lo] == m ? to : state[next[i][lo]]);
-        }
-}
-
 /* ---- checking and finishing ---- */
 
 /* Sorts edges by their origin and fills first. */

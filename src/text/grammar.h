@@ -35,11 +35,18 @@ NODISCARD enum rc grammar_from_schema(struct token_trie *t, const json_t *schema
                                       struct grammar **out, struct err *err);
 /* Any JSON object (response_format json_object). */
 NODISCARD enum rc grammar_json_object(struct token_trie *t, struct grammar **out, struct err *err);
-/* A call of one of the tools (name NULL) or of the one named, as the family writes calls; parallel: or
- * several; content: or JSON of this schema (NULL: calls only). */
-NODISCARD enum rc grammar_from_tools(struct token_trie *t, enum reply_family family,
-                                     const json_t *tools, const char *name, bool parallel,
-                                     const json_t *content, struct grammar **out, struct err *err);
+/* Calls of tools, as the family writes them, and what may stand beside them. */
+struct tools_grammar { /* all borrowed */
+    enum reply_family family;
+    const json_t *tools;   /* as in reply.h */
+    const char *name;      /* only this one; NULL: any */
+    bool parallel;         /* one call or several */
+    const json_t *content; /* instead of calls it may be JSON of this schema; NULL: it may not */
+    bool
+        in_text; /* calls are not asked for: text, with some in it or none; not for REPLY_GENERIC */
+};
+NODISCARD enum rc grammar_from_tools(struct token_trie *t, const struct tools_grammar *o,
+                                     struct grammar **out, struct err *err);
 void grammar_ref(struct grammar *g);
 /* Gives a reference back; the last one frees. */
 void grammar_free(struct grammar *g);

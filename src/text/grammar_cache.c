@@ -67,7 +67,7 @@ static void add_json(struct buf *key, const json_t *v)
 /* Every part with its length, so that no two specs have the same. */
 static void make_key(const struct grammar_spec *s, struct buf *key)
 {
-    buf_addf(key, "%d %d %zu:", (int)s->family, s->parallel, s->gbnf.n);
+    buf_addf(key, "%d %d %d %zu:", (int)s->family, s->parallel, s->in_text, s->gbnf.n);
     buf_add(key, s->gbnf.p, s->gbnf.n);
     add_json(key, s->schema);
     add_json(key, s->tools);
@@ -82,8 +82,14 @@ static enum rc compile(struct token_trie *t, const struct grammar_spec *s, struc
     if (s->gbnf.n)
         return grammar_from_gbnf(t, s->gbnf, out, err);
     if (s->tools)
-        return grammar_from_tools(t, s->family, s->tools, s->tool, s->parallel, s->schema, out,
-                                  err);
+        return grammar_from_tools(t,
+                                  &(struct tools_grammar){.family = s->family,
+                                                          .tools = s->tools,
+                                                          .name = s->tool,
+                                                          .parallel = s->parallel,
+                                                          .content = s->schema,
+                                                          .in_text = s->in_text},
+                                  out, err);
     return grammar_from_schema(t, s->schema, out, err);
 }
 

@@ -16,6 +16,7 @@ struct grammar_spec {
     const char *tool;     /* of this one only; NULL: of any */
     enum reply_family family;
     bool parallel; /* one call or several */
+    bool in_text;  /* calls as they come within text */
 };
 
 struct grammar_cache;

@@ -38,9 +38,12 @@ static enum rc compile(uint8_t kind, struct str text, struct grammar **g, struct
         s = json_loadb(text.p, text.n, JSON_DECODE_ANY | JSON_ALLOW_NUL, NULL);
     if (!s)
         return err_set(err, RC_FORMAT, "not JSON");
-    const enum rc rc = kind % 4 == 3 ? grammar_from_tools(trie, (enum reply_family)(kind / 4 % 3),
-                                                          s, NULL, kind & 64, NULL, g, err)
-                                     : grammar_from_schema(trie, s, g, err);
+    const struct tools_grammar o = {.family = (enum reply_family)(kind / 4 % 3),
+                                    .tools = s,
+                                    .parallel = kind & 64,
+                                    .in_text = kind & 128};
+    const enum rc rc =
+        kind % 4 == 3 ? grammar_from_tools(trie, &o, g, err) : grammar_from_schema(trie, s, g, err);
     json_decref(s);
     return rc;
 }

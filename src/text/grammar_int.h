@@ -64,11 +64,16 @@ NODISCARD struct schema_build *schema_build_new(struct grammar *g, const json_t 
                                                 const char *where);
 void schema_build_free(struct schema_build *b);
 uint32_t schema_rule(struct schema_build *b, const json_t *schema);
-/* A string's characters without the quotes, as they are: up to (without) the text `end`. */
-void grammar_text_until(struct grammar *g, uint32_t from, const char *end, uint32_t to);
 
-/* pattern.c: a JSON string whose value matches an ECMA regular expression (a subset). */
+/* bare.c: min to max characters (GTREE_NO_END: any number), then the mark `end`, which leads to `to`; none
+ * of the texts of never [n_never] comes before.  end NULL: the text may end anywhere.  No control
+ * characters but tab and line ends.  Marks are ASCII; of all of them one byte longer than 127 is refused
+ * by a CHECK. */
+void grammar_bare_text(struct grammar *g, uint32_t from, const char *end, const char *const *never,
+                       size_t n_never, uint32_t min, uint32_t max, uint32_t to);
+
+/* pattern.c: text that matches an ECMA regular expression (a subset); quoted: as a JSON string. */
 void pattern_build(struct grammar *g, uint32_t from, struct str pattern, const char *where,
-                   uint32_t to);
+                   bool quoted, uint32_t to);
 
 #endif

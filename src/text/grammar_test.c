@@ -7,6 +7,7 @@
 
 #include "base/utf8.h"
 #include "text/grammar.h"
+#include "text/schema_check_int.h"
 #include "text/testing_int.h"
 
 #include <cmocka.h>
@@ -602,7 +603,11 @@ static struct grammar *tools_grammar(enum reply_family family, const char *name,
     json_t *const tools = json_loads(tools_json, 0, NULL);
     struct grammar *g;
     struct err err;
-    if (grammar_from_tools(trie, family, tools, name, parallel, NULL, &g, &err))
+    if (grammar_from_tools(
+            trie,
+            &(struct tools_grammar){
+                .family = family, .tools = tools, .name = name, .parallel = parallel},
+            &g, &err))
         fail_msg("%s", err.msg);
     json_decref(tools);
     return g;
@@ -636,10 +641,162 @@ static void a_required_call_is_written_as_the_family_does(void **state)
     struct grammar *g = NULL;
     struct err err = {0};
     json_t *const tools = json_loads(tools_json, 0, NULL);
-    assert_int_equal(grammar_from_tools(trie, REPLY_HERMES, tools, "nobody", false, NULL, &g, &err),
-                     RC_ARG);
+    assert_int_equal(
+        grammar_from_tools(
+            trie, &(struct tools_grammar){.family = REPLY_HERMES, .tools = tools, .name = "nobody"},
+            &g, &err),
+        RC_ARG);
     assert_non_null(strstr(err.msg, "\"nobody\""));
     json_decref(tools);
+}
+
+/* Every kind of argument, all of them bounded. */
+static const char picky_tools[] =
+    "[{\"type\":\"function\",\"function\":{\"name\":\"all\",\"parameters\":{\"type\":\"object\","
+    "\"properties\":{\"short\":{\"type\":\"string\",\"minLength\":2,\"maxLength\":6},"
+    "\"code\":{\"type\":\"string\",\"pattern\":\"^[a-c]{1,3}-[0-9]+x$\"},"
+    "\"maybe\":{\"anyOf\":[{\"type\":\"string\",\"maxLength\":3},{\"type\":\"null\"}]},"
+    "\"either\":{\"type\":[\"string\",\"integer\"],\"maxLength\":4},"
+    "\"unit\":{\"enum\":[\"celsius\",\"kelvin\"]},\"days\":{\"type\":\"integer\",\"minimum\":1,"
+    "\"maximum\":14},\"on\":{\"type\":\"boolean\"},\"list\":{\"type\":\"array\",\"maxItems\":3,"
+    "\"items\":{\"type\":\"string\",\"maxLength\":3}},\"deep\":{\"type\":\"object\",\"properties\":"
+    "{"
+    "\"x\":{\"type\":\"string\",\"maxLength\":5}},\"required\":[\"x\"],\"additionalProperties\":"
+    "false}},"
+    "\"required\":[\"short\",\"code\",\"either\",\"unit\",\"days\",\"list\",\"deep\"],"
+    "\"additionalProperties\":false}}}]";
+
+struct parsed {
+    struct buf content, args;
+    uint32_t n_calls;
+};
+
+static void note_event(void *ctx, const struct reply_event *e)
+{
+    struct parsed *const p = ctx;
+    p->n_calls += e->kind == REPLY_CALL_END;
+    if (e->kind == REPLY_ARGS)
+        buf_add(&p->args, e->text.p, e->text.n);
+    else if (e->kind == REPLY_CONTENT)
+        buf_add(&p->content, e->text.p, e->text.n);
+}
+
+/* Tokens drawn from the mask until the end, special ones too. */
+static void babble(struct grammar *g, struct rng *rng, struct buf *out)
+{
+    struct grammar_state *s;
+    struct err err;
+    const uint32_t n = vocab_size(vocab.v);
+    assert_int_equal(grammar_state_new(g, NULL, &s, &err), RC_OK);
+    for (int steps = 0; !grammar_must_end(s) && steps < 4000; steps++) {
+        const uint64_t *bits;
+        if (grammar_mask(s, &bits, &err))
+            fail_msg("%s", err.msg);
+        token t = (token)rng_below(rng, n);
+        while (!(bits[t / 64] >> t % 64 & 1))
+            t = (t + 1) % (token)n;
+        assert_int_equal(grammar_accept(s, t, &err), RC_OK);
+        if (vocab_is_eog(vocab.v, t))
+            break;
+        const struct str bytes = vocab_bytes(vocab.v, t, true);
+        buf_add(out, bytes.p, bytes.n);
+    }
+    assert_true(grammar_may_end(s));
+    grammar_state_free(s);
+}
+
+static void what_is_called_comes_back_from_the_parser_and_fits_the_schema(void **state)
+{
+    (void)state;
+    json_t *const tools = json_loads(picky_tools, 0, NULL);
+    const json_t *const schema =
+        json_object_get(json_object_get(json_array_get(tools, 0), "function"), "parameters");
+    struct rng rng = {test_seed()};
+    struct err err;
+    for (int family = 0; family < 3; family++) {
+        const struct tools_grammar o = {.family = (enum reply_family)family, .tools = tools};
+        struct grammar *g;
+        if (grammar_from_tools(trie, &o, &g, &err))
+            fail_msg("%s", err.msg);
+        for (int round = 0; round < 200; round++) {
+            struct buf out = BUF_INIT;
+            struct parsed p = {.content = BUF_INIT, .args = BUF_INIT};
+            const struct reply_opts ro = {.family = o.family, .tools = tools};
+            struct reply *r;
+            babble(g, &rng, &out);
+            assert_int_equal(reply_new(&ro, note_event, &p, &r, &err), RC_OK);
+            assert_int_equal(reply_add(r, (struct str){out.p, out.n}, &err), RC_OK);
+            assert_int_equal(reply_finish(r, &err), RC_OK);
+            reply_free(r);
+            json_t *const args =
+                json_loadb(p.args.p ? p.args.p : "", p.args.n, JSON_ALLOW_NUL, NULL);
+            if (p.n_calls != 1 || p.content.n || !args || !fits_schema(schema, args))
+                fail_msg("SEED=%llu: %u calls, content '%s', arguments %s of: %s",
+                         (unsigned long long)test_seed(), p.n_calls, buf_str(&p.content),
+                         buf_str(&p.args), buf_str(&out));
+            json_decref(args);
+            buf_release(&p.content);
+            buf_release(&p.args);
+            buf_release(&out);
+        }
+        grammar_free(g);
+    }
+    json_decref(tools);
+}
+
+static void bare_strings_keep_their_limits(void **state)
+{
+    (void)state;
+    json_t *const tools = json_loads(
+        "[{\"function\":{\"name\":\"f\",\"parameters\":{\"properties\":{\"s\":{\"type\":\"string\","
+        "\"minLength\":2,\"maxLength\":4}},\"required\":[\"s\"]}}}]",
+        0, NULL);
+    const struct tools_grammar o = {.family = REPLY_QWEN_XML, .tools = tools};
+    struct grammar *g;
+    assert_int_equal(grammar_from_tools(trie, &o, &g, NULL), RC_OK);
+#define CALL(text)                                                                                 \
+    "<tool_call>\n<function=f>\n<parameter=s>\n" text "\n</parameter>\n</function>\n</tool_call>"
+    check(
+        g, "limits",
+        CALL("ab") "\0" CALL("\u00e9\u20ac\U0001f600x") "\0" CALL("\n\n\n") "\0" CALL("</pa") "\0",
+        CALL("a") "\0" CALL("abcde") "\0" CALL("a\x01") "\0" CALL("") "\0" CALL("\xff\xff") "\0");
+    json_decref(tools);
+    /* what would end the value early for the parser is not let through */
+    json_t *const open =
+        json_loads("[{\"function\":{\"name\":\"f\",\"parameters\":{\"properties\":{\"s\":"
+                   "{\"type\":\"string\"}},\"required\":[\"s\"]}}}]",
+                   0, NULL);
+    const struct tools_grammar p = {.family = REPLY_QWEN_XML, .tools = open};
+    assert_int_equal(grammar_from_tools(trie, &p, &g, NULL), RC_OK);
+    check(g, "marks", CALL("") "\0" CALL("<parameter=x>") "\0" CALL("a</tool_call>") "\0",
+          CALL("a</parameter>b") "\0" CALL("a\n<parameter=x>") "\0" CALL("a\n</tool_call>") "\0");
+    json_decref(open);
+}
+
+static void calls_may_stand_in_text_and_beside_json(void **state)
+{
+    (void)state;
+    json_t *const tools = json_loads(tools_json, 0, NULL), *const content = json_loads(
+                                                               "{\"type\":\"integer\"}", 0, NULL);
+    struct tools_grammar o = {
+        .family = REPLY_QWEN_XML, .tools = tools, .parallel = true, .in_text = true};
+    struct grammar *g;
+    assert_int_equal(grammar_from_tools(trie, &o, &g, NULL), RC_OK);
+    check(g, "in text",
+          "hello, <b>\0" PING "\0well\n" PING "\n" PING " so\0" BONN
+          "</function>\n</tool_call>\0<tool\0",
+          "<tool_call>\0well <tool_call>\n{}\0<function=ping>\n</function>\0" PING "<tool_call>\0");
+    o.parallel = false;
+    assert_int_equal(grammar_from_tools(trie, &o, &g, NULL), RC_OK);
+    check(g, "one in text", "hello\0well\n" PING "\0", PING PING "\0");
+    o.in_text = false;
+    o.content = content;
+    assert_int_equal(grammar_from_tools(trie, &o, &g, NULL), RC_OK);
+    check(g, "or JSON", "12\0" PING "\0", "hello\0" PING "12\0");
+    o = (struct tools_grammar){.family = REPLY_GENERIC, .tools = tools, .in_text = true};
+    assert_int_equal(grammar_from_tools(trie, &o, &g, NULL), RC_UNSUPPORTED);
+    json_decref(tools);
+    json_decref(content);
 }
 
 static void json_object_is_an_object(void **state)
@@ -724,6 +881,9 @@ int main(void)
         cmocka_unit_test(control_tokens_are_in_no_mask),
         cmocka_unit_test(a_grammar_that_costs_too_much_is_refused),
         cmocka_unit_test(a_required_call_is_written_as_the_family_does),
+        cmocka_unit_test(what_is_called_comes_back_from_the_parser_and_fits_the_schema),
+        cmocka_unit_test(bare_strings_keep_their_limits),
+        cmocka_unit_test(calls_may_stand_in_text_and_beside_json),
         cmocka_unit_test(json_object_is_an_object),
         cmocka_unit_test(out_of_memory_is_an_error_and_passes),
     };

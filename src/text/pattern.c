@@ -310,12 +310,16 @@ static struct gnode *choice(struct pattern *p)
 }
 
 void pattern_build(struct grammar *g, uint32_t from, struct str pattern, const char *where,
-                   uint32_t to)
+                   bool quoted, uint32_t to)
 {
     struct pattern p = {.g = g, .s = pattern, .where = where};
     struct gnode *const n = choice(&p);
     if (!grammar_failed(g) && p.at < pattern.n)
         (void)fail(&p, RC_ARG, "unexpected )");
+    if (!quoted) {
+        gnode_build(g, n, false, from, to);
+        return;
+    }
     const uint32_t begin = grammar_state_add(g), end = grammar_state_add(g);
     grammar_bytes_edge(g, from, '"', '"', begin);
     gnode_build(g, n, true, begin, end);

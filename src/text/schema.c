@@ -35,11 +35,15 @@ struct schema_build {
     struct schema_memo *memo; /* rules made, by schema */
     size_t n_memo, memo_cap;
     unsigned depth;
-    struct buf where;     /* path of the schema being built, for messages */
+    bool bare;        /* strings are as XML calls have them: without quotes, then PARAMETER_END */
+    struct buf where; /* path of the schema being built, for messages */
     uint32_t string_loop; /* the state within a string of any length */
     /* rules for what every schema needs, made when first asked for */
     uint32_t space, string, number, integer, value, object, array;
 };
+
+#define PARAMETER_END "\n</parameter>"
+#define CALL_TAG "<tool_call>"
 
 struct schema_build *schema_build_new(struct grammar *g, const json_t *root, const char *where)
 {
@@ -396,6 +400,15 @@ static void string_of_length(struct schema_build *b, uint32_t from, uint32_t min
     }
 }
 
+static void string_of_pattern(struct schema_build *b, uint32_t from, struct str pattern,
+                              uint32_t to)
+{
+    const uint32_t end = b->bare ? grammar_state_add(b->g) : to;
+    pattern_build(b->g, from, pattern, buf_str(&b->where), !b->bare, end);
+    if (b->bare)
+        grammar_text(b->g, end, str_of(PARAMETER_END), to);
+}
+
 static void string_schema(struct schema_build *b, const json_t *schema, uint32_t from, uint32_t to)
 {
     static const struct {
@@ -435,9 +448,8 @@ static void string_schema(struct schema_build *b, const json_t *schema, uint32_t
     } else if (pattern && !json_is_string(pattern)) {
         grammar_fail(b->g, RC_ARG, "%s.pattern is not a string", buf_str(&b->where));
     } else if (pattern) {
-        pattern_build(b->g, from,
-                      (struct str){json_string_value(pattern), json_string_length(pattern)},
-                      buf_str(&b->where), to);
+        string_of_pattern(
+            b, from, (struct str){json_string_value(pattern), json_string_length(pattern)}, to);
     } else if (format) {
         const char *const name = json_string_value(format);
         size_t i = 0;
@@ -447,7 +459,12 @@ static void string_schema(struct schema_build *b, const json_t *schema, uint32_t
             grammar_fail(b->g, RC_UNSUPPORTED, "%s: the format \"%s\" is not supported",
                          buf_str(&b->where), name ? name : "?");
         else
-            pattern_build(b->g, from, str_of(formats[i].pattern), buf_str(&b->where), to);
+            string_of_pattern(b, from, str_of(formats[i].pattern), to);
+    } else if (b->bare) {
+        /* what the reply's parser would take for the value's end */
+        static const char *const never[] = {"</parameter>", "\n<parameter=", "\n</function>",
+                                            "\n</tool_call>"};
+        grammar_bare_text(b->g, from, PARAMETER_END, never, COUNT_OF(never), min, max, to);
     } else if (has_min || has_max) {
         string_of_length(b, from, min, max, to);
     } else {
@@ -1179,46 +1196,97 @@ static void json_call(struct schema_build *b, const char *name, const json_t *sc
     grammar_text(g, end, str_of("}"), to);
 }
 
-/* <parameter=KEY>\nvalue\n</parameter>\n for each property, in order; strings are bare text. */
+/* A parameter's value and PARAMETER_END: strings are bare text, all else is JSON. */
+static void xml_value(struct schema_build *b, const json_t *schema, uint32_t from, uint32_t to)
+{
+    struct grammar *const g = b->g;
+    const char *const ref = json_string_value(json_object_get(schema, "$ref"));
+    const json_t *any = json_object_get(schema, "anyOf"), *const type =
+                                                              json_object_get(schema, "type");
+    const json_t *list = json_object_get(schema, "enum"), *const one =
+                                                              json_object_get(schema, "const");
+    size_t i;
+    const json_t *x;
+    any = any ? any : json_object_get(schema, "oneOf");
+    if (++b->depth > MAX_NESTING)
+        grammar_fail(g, RC_LIMIT, "the schema is nested more than %d deep", MAX_NESTING);
+    if (grammar_failed(g)) {
+        b->depth--;
+        return;
+    }
+    const unsigned kinds = schema_kinds(schema, b->root);
+    if (!(kinds & KIND_STRING)) {
+        const uint32_t end = grammar_state_add(g);
+        grammar_call_edge(g, from, schema_rule(b, schema), end);
+        grammar_text(g, end, str_of(PARAMETER_END), to);
+    } else if (ref) {
+        const json_t *const target = resolve(b, ref);
+        if (target)
+            xml_value(b, target, from, to);
+    } else if (json_is_array(any)) {
+        ONLY(b, schema, "anyOf", "oneOf");
+        json_array_foreach(any, i, x) xml_value(b, x, from, to);
+    } else if (list || one) {
+        const uint32_t end = grammar_state_add(g);
+        ONLY(b, schema, "enum", "const", "type");
+        for (i = 0; i < (list ? json_array_size(list) : 1); i++) {
+            x = list ? json_array_get(list, i) : one;
+            if (json_is_string(x))
+                grammar_text(g, from, (struct str){json_string_value(x), json_string_length(x)},
+                             end);
+            else
+                literal(b, x, from, end);
+        }
+        grammar_text(g, end, str_of(PARAMETER_END), to);
+    } else {
+        const char *const name =
+            json_is_string(type) ? json_string_value(type) : implied_type(schema);
+        const bool may_be_text = !name || json_is_array(type) || !strcmp(name, "string");
+        only(b, schema, supported, COUNT_OF(supported));
+        b->bare = true; /* also what could be something else: any text is some text */
+        string_schema(b, may_be_text ? schema : NULL, from, to);
+        b->bare = false;
+        json_array_foreach(json_is_array(type) ? type : NULL, i, x)
+        {
+            const char *const other = json_string_value(x);
+            if (!other || !strcmp(other, "string"))
+                continue;
+            const uint32_t end = grammar_state_add(g);
+            of_type(b, schema, other, from, end);
+            grammar_text(g, end, str_of(PARAMETER_END), to);
+        }
+    }
+    b->depth--;
+}
+
+/* <parameter=KEY>\nvalue\n</parameter>\n for each property, in order. */
 static void xml_args(struct schema_build *b, const json_t *schema, uint32_t from, uint32_t to)
 {
-    static const char close[] = "\n</parameter>\n";
     struct grammar *const g = b->g;
+    for (const char *ref; (ref = json_string_value(json_object_get(schema, "$ref")));) {
+        schema = b->depth++ < MAX_NESTING ? resolve(b, ref) : NULL;
+        if (!schema)
+            grammar_fail(g, RC_LIMIT, "%s.$ref leads nowhere", buf_str(&b->where));
+    }
+    if (json_is_object(schema))
+        ONLY(b, schema, "type", "properties", "required", "additionalProperties");
     const json_t *const required = json_object_get(schema, "required");
     const char *key;
     json_t *x;
     json_object_foreach(json_object_get(schema, "properties"), key, x)
     {
-        const uint32_t value_at = grammar_state_add(g), next = grammar_state_add(g);
+        const uint32_t value_at = grammar_state_add(g), end = grammar_state_add(g),
+                       next = grammar_state_add(g);
         struct buf open = BUF_INIT;
         buf_addf(&open, "<parameter=%s>\n", key);
         grammar_text(g, from, (struct str){buf_str(&open), open.n}, value_at);
         if (open.failed)
             grammar_fail(g, RC_NOMEM, "no memory for the grammar");
         buf_release(&open);
-        if (schema_kinds(x, b->root) & KIND_STRING && !json_object_get(x, "enum")) {
-            grammar_text_until(g, value_at, close, next);
-        } else if (json_object_get(x, "enum")) {
-            size_t i;
-            const json_t *v;
-            const uint32_t end = grammar_state_add(g);
-            json_array_foreach(json_object_get(x, "enum"), i, v)
-            {
-                if (json_is_string(v))
-                    grammar_text(g, value_at,
-                                 (struct str){json_string_value(v), json_string_length(v)}, end);
-                else
-                    literal(b, v, value_at, end);
-            }
-            grammar_text(g, end, str_of(close), next);
-        } else {
-            const uint32_t end = grammar_state_add(g);
-            const size_t where = where_begin(b, ".properties.%s", key);
-            const uint32_t rule = schema_rule(b, x);
-            where_end(b, where);
-            grammar_call_edge(g, value_at, rule, end);
-            grammar_text(g, end, str_of(close), next);
-        }
+        const size_t where = where_begin(b, ".properties.%s", key);
+        xml_value(b, x, value_at, end);
+        where_end(b, where);
+        grammar_bytes_edge(g, end, '\n', '\n', next);
         if (!is_required(required, key))
             grammar_empty_edge(g, from, next);
         from = next;
@@ -1226,8 +1294,9 @@ static void xml_args(struct schema_build *b, const json_t *schema, uint32_t from
     grammar_empty_edge(g, from, to);
 }
 
+/* opened: the tag before it has been written. */
 static void one_call(struct schema_build *b, enum reply_family family, const char *name,
-                     const json_t *schema, uint32_t from, uint32_t to)
+                     const json_t *schema, bool opened, uint32_t from, uint32_t to)
 {
     struct grammar *const g = b->g;
     if (family == REPLY_GENERIC) {
@@ -1235,32 +1304,31 @@ static void one_call(struct schema_build *b, enum reply_family family, const cha
         return;
     }
     const uint32_t in = grammar_state_add(g), end = grammar_state_add(g);
-    if (family == REPLY_HERMES) {
-        grammar_text(g, from, str_of("<tool_call>\n"), in);
-        json_call(b, name, schema, in, end);
-        grammar_text(g, end, str_of("\n</tool_call>"), to);
-        return;
-    }
     struct buf open = BUF_INIT;
-    buf_addf(&open, "<tool_call>\n<function=%s>\n", name);
+    buf_addf(&open, "%s\n", opened ? "" : CALL_TAG);
+    if (family == REPLY_QWEN_XML)
+        buf_addf(&open, "<function=%s>\n", name);
     if (open.failed)
         grammar_fail(g, RC_NOMEM, "no memory for the grammar");
     grammar_text(g, from, (struct str){buf_str(&open), open.n}, in);
     buf_release(&open);
-    xml_args(b, schema, in, end);
-    grammar_text(g, end, str_of("</function>\n</tool_call>"), to);
+    if (family == REPLY_HERMES)
+        json_call(b, name, schema, in, end);
+    else
+        xml_args(b, schema, in, end);
+    grammar_text(g, end,
+                 str_of(family == REPLY_HERMES ? "\n</tool_call>" : "</function>\n</tool_call>"),
+                 to);
 }
 
-enum rc grammar_from_tools(struct token_trie *t, enum reply_family family, const json_t *tools,
-                           const char *name, bool parallel, const json_t *content,
-                           struct grammar **out, struct err *err)
+/* A rule for a call of the tool named, or of any. */
+static uint32_t any_call(struct grammar *g, const struct tools_grammar *o, bool opened)
 {
-    struct grammar *const g = grammar_new(t);
-    const uint32_t call = grammar_rule(g, "call"), root = grammar_rule(g, "calls");
-    const struct grule c = grammar_rule_at(g, call), r = grammar_rule_at(g, root);
+    const uint32_t call = grammar_rule(g, "call");
+    const struct grule c = grammar_rule_at(g, call);
     size_t i, n = 0;
     const json_t *tool;
-    json_array_foreach(tools, i, tool)
+    json_array_foreach(o->tools, i, tool)
     {
         const json_t *const fn = json_object_get(tool, "function");
         const char *const own = json_string_value(json_object_get(fn ? fn : tool, "name"));
@@ -1269,30 +1337,59 @@ enum rc grammar_from_tools(struct token_trie *t, enum reply_family family, const
             grammar_fail(g, RC_ARG, "tools[%zu] has no function name", i);
             break;
         }
-        if (name && strcmp(name, own) != 0)
+        if (o->name && strcmp(o->name, own) != 0)
             continue;
         struct buf where = BUF_INIT;
         buf_addf(&where, "tools[%zu].function.parameters", i);
         struct schema_build *const b = schema_build_new(g, schema, buf_str(&where));
-        one_call(b, family, own, schema, c.start, c.final);
+        one_call(b, o->family, own, schema, opened, c.start, c.final);
         schema_build_free(b);
         buf_release(&where);
         n++;
     }
-    if (!n && name)
-        grammar_fail(g, RC_ARG, "tool_choice names \"%s\", which is not among the tools", name);
+    if (!n && o->name)
+        grammar_fail(g, RC_ARG, "tool_choice names \"%s\", which is not among the tools", o->name);
     else if (!n)
         grammar_fail(g, RC_ARG, "tool_choice asks for a call, but there are no tools");
-    grammar_call_edge(g, r.start, call, r.final);
-    if (parallel && family != REPLY_GENERIC)
-        grammar_bytes_edge(g, r.final, '\n', '\n', r.start);
-    if (!content)
+    return call;
+}
+
+/* Text without calls, or with some, each after its tag. */
+static void calls_in_text(struct grammar *g, const struct tools_grammar *o, uint32_t from,
+                          uint32_t to)
+{
+    static const char *const never[] = {"<function=", CALL_TAG};
+    const uint32_t opened = grammar_state_add(g), after = grammar_state_add(g);
+    grammar_bare_text(g, from, NULL, never, 2, 0, GTREE_NO_END, to);
+    grammar_bare_text(g, from, CALL_TAG, never, 1, 0, GTREE_NO_END, opened);
+    grammar_call_edge(g, opened, any_call(g, o, true), after);
+    grammar_empty_edge(g, after, o->parallel ? from : to);
+}
+
+enum rc grammar_from_tools(struct token_trie *t, const struct tools_grammar *o,
+                           struct grammar **out, struct err *err)
+{
+    struct grammar *const g = grammar_new(t);
+    const uint32_t root = grammar_rule(g, "reply");
+    const struct grule r = grammar_rule_at(g, root);
+    if (o->in_text && o->family != REPLY_GENERIC) {
+        calls_in_text(g, o, r.start, r.final);
         return grammar_finish(g, root, out, err);
-    const uint32_t either = grammar_rule(g, "reply");
-    const struct grule e = grammar_rule_at(g, either);
-    struct schema_build *const b = schema_build_new(g, content, "schema");
-    grammar_call_edge(g, e.start, root, e.final);
-    grammar_call_edge(g, e.start, schema_rule(b, content), e.final);
-    schema_build_free(b);
-    return grammar_finish(g, either, out, err);
+    }
+    if (o->in_text)
+        grammar_fail(g, RC_UNSUPPORTED, "calls of this template's kind cannot be told from text");
+    const uint32_t after = grammar_state_add(g), call = any_call(g, o, false);
+    grammar_call_edge(g, r.start, call, after);
+    grammar_empty_edge(g, after, r.final);
+    if (o->parallel && o->family != REPLY_GENERIC) {
+        const uint32_t again = grammar_state_add(g);
+        grammar_bytes_edge(g, after, '\n', '\n', again);
+        grammar_call_edge(g, again, call, after);
+    }
+    if (o->content) {
+        struct schema_build *const b = schema_build_new(g, o->content, "schema");
+        grammar_call_edge(g, r.start, schema_rule(b, o->content), r.final);
+        schema_build_free(b);
+    }
+    return grammar_finish(g, root, out, err);
 }
