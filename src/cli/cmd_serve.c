@@ -35,6 +35,7 @@ struct settings {
     bool cache_prompt, repack, slots;
     int64_t cache_ram_mib;
     uint32_t replay_mib;
+    int32_t reasoning_budget;
     /* made from them */
     char *key_text; /* owns what keys point into */
     const char *keys[MAX_KEYS];
@@ -146,6 +147,9 @@ static enum opts_result parse(struct settings *s, int argc, char **argv)
          .help = "presence penalty (0 = off)", .env = "LLAMA_ARG_PRESENCE_PENALTY"},
         {"--frequency-penalty", OPT_F32, &p->frequency_penalty, .arg = "X",
          .help = "frequency penalty (0 = off)", .env = "LLAMA_ARG_FREQUENCY_PENALTY"},
+        {"--reasoning-budget", OPT_I32, &s->reasoning_budget, .arg = "N",
+         .help = "tokens of reasoning (-1 = no limit; 0 = none)", .env = "LLAMA_ARG_THINK_BUDGET",
+         .min = -1, .max = INT32_MAX},
         {"-s --seed", OPT_I64, &s->seed, .arg = "N", .help = "seed (-1 = a new one each time)",
          .given = &s->seed_given},
         {"--ignore-eos", OPT_FLAG, &p->ignore_eos, .help = "never end by itself"},
@@ -304,6 +308,8 @@ static bool settle(struct settings *s)
     h->server.n_api_keys = s->n_keys;
     h->server.max_body = s->max_body_mib * MIB;
     h->server.replay_bytes = s->replay_mib * MIB;
+    h->server.no_thinking = s->reasoning_budget == 0;
+    h->server.think_budget = s->reasoning_budget > 0 ? (uint32_t)s->reasoning_budget : 0;
     h->server.no_cache = !s->cache_prompt;
     h->server.no_slots = !s->slots;
     if (s->seed_given && s->seed != -1) {
@@ -405,6 +411,7 @@ int cmd_serve(int argc, char **argv)
                          .drain_s = 60,
                          .max_body_mib = 64,
                          .replay_mib = 64,
+                         .reasoning_budget = -1,
                          .n_threads = -1,
                          .n_parallel = -1,
                          .seed = -1,

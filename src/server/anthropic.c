@@ -2,7 +2,7 @@
  *
  * Source: Anthropic's API reference, "Messages".  cache_control is accepted wherever it stands: every
  * message is a place the cache knows, marked or not.  usage.input_tokens are those evaluated,
- * cache_read_input_tokens those reused.  thinking.budget_tokens limits nothing.
+ * cache_read_input_tokens those reused.
  */
 #include <string.h>
 
@@ -282,10 +282,19 @@ static enum rc read_thinking(struct messages *m, struct err *err)
 {
     const json_t *v = json_object_get(m->c->body, "thinking");
     const char *type = json_string_value(json_object_get(v, "type"));
-    if (!v || json_is_null(v))
-        return RC_OK; /* as the template has it */
+    int64_t budget = m->t.p.think_budget;
+    enum rc rc = err_wrap(
+        err, jread_str(json_object_get(m->c->body, "output_config"), "effort", &m->t.effort, err),
+        "output_config");
+    if (rc || !v || json_is_null(v))
+        return rc; /* as the template has it */
     if (!type)
         return err_set(err, RC_ARG, "thinking must be an object with a type");
+    rc = err_wrap(err, jread_i64(v, "budget_tokens", 1, INT32_MAX, &budget, err), "thinking");
+    if (rc)
+        return rc;
+    m->t.p.think_given = m->t.p.think_given || json_object_get(v, "budget_tokens");
+    m->t.p.think_budget = (int32_t)budget;
     m->t.kwargs = json_object();
     if (!m->t.kwargs || json_object_set_new(m->t.kwargs, "enable_thinking",
                                             json_boolean(strcmp(type, "disabled") != 0)))

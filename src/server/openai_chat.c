@@ -132,6 +132,7 @@ static enum rc read_kwargs(json_t *o, struct talk *t, struct err *err)
     const enum rc rc = jread_str(o, "reasoning_effort", &effort, err);
     if (rc)
         return rc;
+    t->effort = effort;
     t->kwargs = json_object();
     bool bad = !t->kwargs;
     if (effort && !strcmp(effort, "none"))

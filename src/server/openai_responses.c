@@ -312,6 +312,7 @@ static enum rc read_reasoning(struct responses *m, struct err *err)
     const enum rc rc = err_wrap(err, jread_str(v, "effort", &m->effort, err), "reasoning");
     if (rc)
         return rc;
+    m->t.effort = m->effort;
     m->t.kwargs = json_is_object(given) ? json_copy(given) : json_object();
     bool bad = !m->t.kwargs;
     if (m->effort && !strcmp(m->effort, "none"))

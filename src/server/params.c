@@ -285,6 +285,13 @@ static enum rc read_flags(const json_t *o, struct params *p, struct err *err)
     return rc;
 }
 
+static enum rc read_think_budget(const json_t *o, struct params *p, struct err *err)
+{
+    static const char key[] = "thinking_budget_tokens";
+    p->think_given = json_is_number(json_object_get(o, key));
+    return read_i32(o, key, -1, INT32_MAX, &p->think_budget, err);
+}
+
 static enum rc read_family(const json_t *o, struct params *p, struct err *err)
 {
     const char *key = NULL;
@@ -300,6 +307,9 @@ enum rc params_read(const struct call *c, struct params *p, struct err *err)
     *p = (struct params){.sampling = c->s->o.sampling,
                          .n_predict = c->s->o.n_predict,
                          .cache_prompt = !c->s->o.no_cache,
+                         .think_budget = c->s->o.no_thinking    ? 0
+                                         : c->s->o.think_budget ? (int32_t)c->s->o.think_budget
+                                                                : -1,
                          .sse_ping_s = c->s->o.sse_ping_s};
     int64_t n_probs = 0;
     enum rc rc = refuse(o, err);
@@ -315,6 +325,8 @@ enum rc params_read(const struct call *c, struct params *p, struct err *err)
         rc = read_flags(o, p, err);
     if (!rc)
         rc = read_family(o, p, err);
+    if (!rc)
+        rc = read_think_budget(o, p, err);
     if (!rc)
         rc = jread_i64(o, "n_probs", 0, 1000, &n_probs, err);
     if (!rc)
@@ -347,6 +359,7 @@ void params_to_job(const struct call *c, const struct params *p, struct job_desc
                            .stop = p->stop,
                            .n_stop = p->n_stop,
                            .n_probs = p->n_probs,
+                           .think = p->think,
                            .family = p->family,
                            .no_cache = !p->cache_prompt,
                            .special = c->s->o.special};

@@ -21,6 +21,9 @@ struct params {
     size_t n_bias, cap_bias;
     uint32_t n_probs;
     uint64_t family;
+    int32_t think_budget; /* tokens of reasoning; -1: no limit (thinking.h) */
+    bool think_given;     /* by the request */
+    struct think_limit think;
     bool stream, include_usage, cache_prompt, return_tokens, return_progress, timings_per_token;
     int32_t sse_ping_s;
 };

@@ -34,6 +34,8 @@ struct server_opts {  /* all borrowed until server_stop */
     bool special;          /* show control tokens */
     bool no_cache;         /* cache_prompt defaults to false */
     bool no_slots;         /* GET /slots is refused */
+    uint32_t think_budget; /* tokens of reasoning; 0: no limit */
+    bool no_thinking;      /* a budget of 0 */
     uint64_t replay_bytes; /* for answers that are put back as they were generated; 0: none are */
     bool replay_thinking;  /* also reasoning that the template drops from old turns */
     const struct logger *lg;

@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "server/reply.h"
+#include "server/thinking.h"
 
 /* ---- the prompt ---- */
 
@@ -54,6 +55,9 @@ enum rc talk_prepare(struct talk *t, struct err *err)
         if (looked)
             return looked;
     }
+    const enum rc settled = thinking_settle(t, err);
+    if (settled)
+        return settled;
     const struct chat_input in = {.messages = t->messages,
                                   .tools = t->tools,
                                   .kwargs = t->kwargs,
@@ -72,6 +76,8 @@ enum rc talk_prepare(struct talk *t, struct err *err)
         rc = err_set(err, RC_ARG, "messages make an empty prompt");
     if (!rc)
         rc = make_hints(t, err);
+    if (!rc)
+        rc = thinking_limit(t, err);
     t->prompts.v = &t->tokens;
     t->prompts.n = 1;
     return rc;
@@ -241,6 +247,7 @@ void talk_release(struct talk *t)
     gen_end(&t->g);
     chat_prompt_release(&t->prompt);
     tokens_release(&t->tokens);
+    tokens_release(&t->think_end);
     mem_free(t->hints);
     json_decref(t->messages);
     json_decref(t->tools);

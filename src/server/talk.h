@@ -24,6 +24,7 @@ struct talk {
     uint32_t max_calls;                /* 0 = no limit */
     bool keep_thinking;                /* leave reasoning in the content */
     bool continue_last;                /* the answer goes on in the last message */
+    const char *effort;                /* of reasoning, as the request has it; NULL: not said */
 
     /* made by talk_prepare */
     struct replay_look look;
@@ -31,6 +32,7 @@ struct talk {
     struct tokens tokens;
     struct cache_hint *hints;
     struct prompts prompts;
+    struct tokens think_end; /* what p.think points to */
     /* made by talk_run */
     struct gen g;
     struct answer *answers;      /* [g.n]; without text */

@@ -1,104 +1,16 @@
 /* What was generated is found again in the cache when its parsed form comes back: the real engine, told
  * what to say, behind real HTTP. */
-#include "program_int.h"
-
-#include "cli/host.h"
-#include "text/bpe.h"
-
-static struct scene scene;
-static struct gguf *gguf;
-static struct vocab *vocab;
-static struct host *host;
-static struct program server; /* in this process: only what asking needs */
-
-/* What the model says next, then its end mark.  Written while no request runs. */
-static struct tokens script;
-
-static token say(void *ctx, const struct job_desc *d, uint32_t n)
-{
-    (void)ctx;
-    (void)d;
-    return n < script.n ? script.v[n] : vocab_eos(vocab);
-}
-
-/* Cut finely: not as the tokenizer would. */
-static void set_script(const char *text)
-{
-    script.n = 0;
-    for (const char *p = text; *p; p++) {
-        /* tags stay whole where the vocabulary has them */
-        size_t n = *p == '<' ? strcspn(p, ">") + 1 : 1;
-        if (*p == '<' && (n > strlen(p) || vocab_find(vocab, (struct str){p, n}) < 0))
-            n = 1;
-        while (n == 1 && (p[n] & 0xC0) == 0x80)
-            p++;
-        assert_int_equal(bpe_encode(vocab, (struct str){p, n},
-                                    &(struct bpe_opts){.parse_special = true}, &script, NULL),
-                         RC_OK);
-        p += n - 1;
-    }
-}
+#include "told_int.h"
 
 static void open_host(const char *template, bool keep_thinking, uint64_t bytes)
 {
-    static char path[512];
-    snprintf(path, sizeof path, "%s/tests/templates/%s.jinja", HOUSE_SOURCE_DIR, template);
-    struct host_opts o = {.model_path = scene.model,
-                          .alias = "tiny",
-                          .template_path = path,
-                          .n_threads = 2,
-                          .n_ctx = 8192,
-                          .cache_ram_mib = 512,
-                          .say = say,
-                          .server.n_predict = -1,
-                          .server.replay_bytes = bytes,
-                          .server.replay_thinking = keep_thinking};
-    struct err err = {0};
-    sampling_defaults(&o.server.sampling);
-    static struct logger quiet;
-    o.lg = o.server.lg = &quiet;
-    if (host_open(&o, &host, &err))
-        fail_msg("%s", err.msg);
-    server.port = host_port(host);
-    server.client = program_client(&server);
-}
-
-static void close_host(void)
-{
-    program_release(&server);
-    host_close(host, 0);
-}
-
-static int group_set_up(void **state)
-{
-    (void)state;
-    scene_open(&scene);
-    scene_make_model(&scene, "tiny", "f16");
-    assert_int_equal(gguf_open(scene.model, &gguf, NULL), RC_OK);
-    assert_int_equal(vocab_open(gguf, &vocab, NULL), RC_OK);
-    return 0;
-}
-
-static int group_tear_down(void **state)
-{
-    (void)state;
-    tokens_release(&script);
-    vocab_close(vocab);
-    gguf_close(gguf);
-    scene_close(&scene);
-    return 0;
+    told_open(template,
+              &(struct server_opts){.replay_bytes = bytes, .replay_thinking = keep_thinking});
 }
 
 /* ---- what a client does with what it got ---- */
 
 enum { DROP_REASONING = 1, REORDER = 2, SPACES = 4, STREAM = 8 };
-
-static json_t *js(const char *text)
-{
-    json_t *v = json_loads(text, 0, NULL);
-    assert_non_null(v);
-    return v;
-}
 
 /* The same arguments, written otherwise. */
 static char *rewrite(const char *args, unsigned how)
@@ -157,7 +69,7 @@ static void script_call(int step)
              "<parameter=days>\n%d\n</parameter>\n<parameter=scale>\n3.0\n</parameter>\n"
              "<parameter=city>\nOs\xC3\xB8 %d\n</parameter>\n</function>\n\n</tool_call>\n",
              step, step, step);
-    set_script(text);
+    tell(text);
 }
 
 /* Collects a stream into the message it makes; timings go to *timings. */
@@ -272,7 +184,7 @@ static void a_tool_loop_evaluates_what_is_new(void **state)
     open_host("qwen35_xml", false, MIB);
     for (size_t i = 0; i < COUNT_OF(ways); i++)
         json_decref(chat_loop(ways[i], 20));
-    close_host();
+    told_close();
 }
 
 /* The prompt a conversation makes. */
@@ -326,7 +238,7 @@ static void what_the_client_changed_is_not_put_back(void **state)
     assert_null(strstr(p, "step 0"));
     assert_null(strstr(p, own));
     json_decref(messages);
-    close_host();
+    told_close();
 }
 
 /* Answers of turns before the last question: the template drops their reasoning. */
@@ -353,7 +265,7 @@ static void expect_dropped(bool keep)
     }
     json_decref(m);
     json_decref(messages);
-    close_host();
+    told_close();
 }
 
 static void reasoning_that_the_template_drops_stays_dropped_unless_asked_for(void **state)
@@ -377,7 +289,7 @@ static void memory_for_answers_is_bounded(void **state)
     assert_null(strstr(p, "step 0")); /* the first are forgotten */
     assert_non_null(strstr(p, "step 5"));
     json_decref(messages);
-    close_host();
+    told_close();
 }
 
 static void a_prompt_without_the_store_is_the_templates_own(void **state)
@@ -390,7 +302,7 @@ static void a_prompt_without_the_store_is_the_templates_own(void **state)
     chat_append(messages, chat_step(messages, 0, 0, &t), DROP_REASONING, 0);
     assert_non_null(strstr(prompt_of(messages), "<think>\n\n</think>\n\nI look.\n\n<tool_call>"));
     json_decref(messages);
-    close_host();
+    told_close();
 }
 
 /* ---- responses, messages ---- */
@@ -435,7 +347,7 @@ static void a_tool_loop_through_responses_does_too(void **state)
     }
     json_decref(input);
     json_decref(all);
-    close_host();
+    told_close();
 }
 
 static void a_tool_loop_through_messages_does_too(void **state)
@@ -472,7 +384,7 @@ static void a_tool_loop_through_messages_does_too(void **state)
     }
     json_decref(messages);
     json_decref(all);
-    close_host();
+    told_close();
 }
 
 int main(void)
@@ -486,5 +398,5 @@ int main(void)
         cmocka_unit_test(a_tool_loop_through_responses_does_too),
         cmocka_unit_test(a_tool_loop_through_messages_does_too),
     };
-    return cmocka_run_group_tests(tests, group_set_up, group_tear_down);
+    return cmocka_run_group_tests(tests, told_set_up, told_tear_down);
 }
