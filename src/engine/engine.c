@@ -394,6 +394,7 @@ static enum rc set_up(struct engine *e, const struct engine_opts *o, struct err 
                                   .cache_ram_bytes = o->cache_ram_bytes,
                                   .cache_dir = o->cache_dir,
                                   .cache_disk_bytes = o->cache_disk_bytes,
+                                  .disk_read_rate = o->disk_read_rate,
                                   .kernels = info->isa,
                                   .wake = wake,
                                   .wake_ctx = e,

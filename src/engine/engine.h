@@ -33,6 +33,8 @@ struct engine_opts {
     uint64_t cache_disk_bytes; /* at most so much of it; 0 = nothing */
     uint64_t
         disk_idle_ns; /* without a job for so long, write what is only in memory; 0 = half a second */
+    double
+        disk_read_rate; /* for tests: bytes/s that decisions count with; 0: as measured, against prefill */
     uint64_t kv_max_bytes;    /* hard limit of all KV pages, live and cached; 0 = none */
     uint32_t cache_step;      /* CUT_GRID; see cache.h */
     const char *cache_policy; /* NULL = "hold" */

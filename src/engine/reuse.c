@@ -195,11 +195,17 @@ static bool fetch(struct reuse *r, const struct live *l)
     return false;
 }
 
+static void measured(struct reuse *r, enum cache_rate which, uint64_t amount, uint64_t ns)
+{
+    if (r->o.disk_read_rate <= 0)
+        cache_measured(r->cache, which, amount, ns);
+}
+
 static void wrote(struct reuse *r, const struct tier_done *done)
 {
     if (done->ok) {
         const struct payload *p = payload_find(r, done->id);
-        cache_measured(r->cache, CACHE_RATE_WRITE, done->bytes, done->ns);
+        measured(r, CACHE_RATE_WRITE, done->bytes, done->ns);
         event_spill(r->o.events, &(struct event_spill){.snap = done->id,
                                                        .pos = p->pos,
                                                        .bytes = done->bytes,
@@ -214,7 +220,7 @@ static void was_read(struct reuse *r, const struct tier_done *done)
     CHECK(p && p->reading);
     p->reading = false;
     if (done->ok)
-        cache_measured(r->cache, CACHE_RATE_READ, done->bytes, done->ns);
+        measured(r, CACHE_RATE_READ, done->bytes, done->ns);
     else
         payload_remove(r, p);
     cache_fetched(r->cache, done->id, done->ok, clock_wall_ns());
@@ -270,7 +276,7 @@ bool reuse_disk(const struct reuse *r, struct disk_stats *out)
 void reuse_prefilled(struct reuse *r, uint32_t n_tokens, uint64_t ns)
 {
     if (r->tier)
-        cache_measured(r->cache, CACHE_RATE_PREFILL, n_tokens, ns);
+        measured(r, CACHE_RATE_PREFILL, n_tokens, ns);
 }
 
 /* ---- life ------------------------------------------------------------------------------------ */
@@ -323,6 +329,7 @@ enum rc reuse_new(const struct reuse_opts *o, struct reuse **out, struct err *er
         .page_tokens = KV_PAGE,
         .step = o->cache_step,
         .charge_tree = true,
+        .rates = {[CACHE_RATE_READ] = o->disk_read_rate},
         .ops = {.ctx = r,
                 .drop = on_drop,
                 .spill = on_spill,

@@ -34,6 +34,7 @@ struct reuse_opts {
     uint64_t cache_ram_bytes;
     const char *cache_dir;     /* NULL: no disk tier */
     uint64_t cache_disk_bytes; /* 0: no disk tier */
+    double disk_read_rate;     /* engine_opts has it */
     const char *kernels;       /* model_info.isa */
     void (*wake)(void *ctx);   /* on another thread: there is something to reuse_poll */
     void *wake_ctx;

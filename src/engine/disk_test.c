@@ -1,0 +1,537 @@
+/* The engine over a directory: what is answered, down to the bits of probabilities, never depends on whether state came from
+ * a disk, on what happened to the files, or on whether there is room for any.  SEED repeats a run. */
+#include "engine/engine.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "base/rng.h"
+#include "model/maker.h"
+#include "state/io.h"
+
+#include <cmocka.h>
+
+enum { N_PROMPT = 300, N_ANSWER = 12, N_PROBS = 40, N_PROMPTS = 8 };
+
+static struct {
+    struct pool *pool;
+    struct gguf *g;
+    struct vocab *vocab;
+    struct model *model;
+    char dir[256];
+    uint64_t seed;
+    token prompts[N_PROMPTS][N_PROMPT];
+    struct answer *want; /* [N_PROMPTS] of an engine that keeps nothing */
+} world;
+
+struct answer {
+    token tokens[N_ANSWER];
+    struct prob probs[N_ANSWER][1 + N_PROBS];
+    uint32_t n;
+    struct timings t;
+    enum stop_kind stop;
+    struct err err;
+};
+
+static void must(enum rc rc, const struct err *err)
+{
+    if (rc)
+        fail_msg("SEED=%" PRIu64 ": %s", world.seed, err->msg);
+}
+
+/* ---- engines and answers --------------------------------------------------------------------- */
+
+static struct logger lg = {.level = LOG_WARN};
+
+static struct engine *start(const char *dir, uint64_t ram, uint64_t disk)
+{
+    const struct engine_opts o = {.model = world.model,
+                                  .vocab = world.vocab,
+                                  .lg = &lg,
+                                  .n_parallel = 3,
+                                  .n_ctx = 1024,
+                                  .cache_ram_bytes = ram,
+                                  .cache_policy = ram ? NULL : "none",
+                                  .cache_step = 64,
+                                  .cache_dir = dir,
+                                  .cache_disk_bytes = disk,
+                                  .disk_idle_ns = 1000000,
+                                  .disk_read_rate = 1e12};
+    struct engine *e;
+    struct err err;
+    must(engine_start(&o, &e, &err), &err);
+    return e;
+}
+
+static struct engine *start_big(void)
+{
+    return start(world.dir, 64 * MIB, GIB);
+}
+
+/* Room in memory for a few states only. */
+static uint64_t small_ram(void)
+{
+    const struct shape *s = &model_info(world.model)->shape;
+    return 6 * shape_snap_bytes(s) + 20 * shape_page_bytes(s) + 200000;
+}
+
+static struct job *submit(struct engine *e, const token *prompt, uint32_t n)
+{
+    struct job_desc d = {
+        .prompt = prompt, .n_prompt = n, .n_predict = N_ANSWER, .n_probs = N_PROBS};
+    sampling_defaults(&d.sampling);
+    d.sampling.temperature = 0;
+    d.sampling.ignore_eos = true;
+    struct job *j;
+    struct err err;
+    must(engine_submit(e, &d, &j, &err), &err);
+    return j;
+}
+
+static void read_all(struct job *j, struct answer *a)
+{
+    memset(a, 0, sizeof *a);
+    for (bool last = false; !last;) {
+        struct piece *p = job_next(j, UINT64_C(60000000000));
+        assert_non_null(p);
+        for (uint32_t i = 0; i < p->n_tokens && a->n < N_ANSWER; i++, a->n++) {
+            a->tokens[a->n] = p->tokens[i];
+            memcpy(a->probs[a->n], p->probs + i * (1 + N_PROBS), sizeof a->probs[0]);
+        }
+        last = p->last;
+        a->t = p->timings;
+        a->stop = p->stop;
+        a->err = p->err;
+        piece_free(p);
+    }
+    job_free(j);
+}
+
+static void assert_same(const struct answer *want, const struct answer *got)
+{
+    if (got->stop == STOP_ERROR)
+        fail_msg("SEED=%" PRIu64 ": %s", world.seed, got->err.msg);
+    assert_int_equal(got->n, N_ANSWER);
+    assert_memory_equal(want->tokens, got->tokens, sizeof want->tokens);
+    assert_memory_equal(want->probs, got->probs, sizeof want->probs);
+}
+
+/* Tokens reused for prompt k, whose answer is what it must be. */
+static uint32_t ask(struct engine *e, uint32_t k)
+{
+    struct answer *a = mem_alloc(sizeof *a);
+    read_all(submit(e, world.prompts[k], N_PROMPT), a);
+    assert_same(&world.want[k], a);
+    const uint32_t reused = a->t.n_reused;
+    mem_free(a);
+    engine_check(e);
+    return reused;
+}
+
+static struct engine_view view(struct engine *e)
+{
+    struct engine_view v;
+    struct err err;
+    must(engine_view(e, false, &v, &err), &err);
+    const struct engine_view numbers = v;
+    engine_view_release(&v);
+    return numbers;
+}
+
+/* Until nothing is being written. */
+static void settle(struct engine *e)
+{
+    struct engine_view v = view(e);
+    for (int ms = 0; v.cache.spills > v.disk.writes + v.disk.failed_writes; ms++, v = view(e)) {
+        assert_true(ms < 20000);
+        usleep(1000);
+    }
+}
+
+/* Until what is worth it has been written (engines here write a millisecond after the last job). */
+static void wait_written(struct engine *e, uint64_t n)
+{
+    for (int ms = 0; view(e).disk.writes < n; ms++) {
+        assert_true(ms < 20000);
+        usleep(1000);
+    }
+}
+
+/* ---- the world ------------------------------------------------------------------------------- */
+
+static int open_world(void **state)
+{
+    (void)state;
+    const char *s = getenv("SEED");
+    world.seed = s ? strtoull(s, NULL, 10) : 1;
+    char path[256];
+    snprintf(path, sizeof path, "%s/disk_test-%d.gguf", HOUSE_BINARY_DIR, (int)getpid());
+    struct err err;
+    const struct maker_opts mo = {.preset = "tiny", .type = DT_F32, .seed = 5};
+    const struct pool_opts po = {.n_threads = 1};
+    enum rc rc = maker_write(path, &mo, NULL, &err);
+    if (!rc)
+        rc = gguf_open(path, &world.g, &err);
+    unlink(path); /* it stays mapped */
+    if (!rc)
+        rc = vocab_open(world.g, &world.vocab, &err);
+    if (!rc)
+        rc = pool_new(&po, &world.pool, &err);
+    const struct model_opts o = {.pool = world.pool, .kv_type = KV_F16, .max_batch = 64};
+    if (!rc)
+        rc = model_open(world.g, &o, &world.model, &err);
+    if (rc) {
+        fprintf(stderr, "%s\n", err.msg);
+        return 1;
+    }
+    snprintf(world.dir, sizeof world.dir, "%s/engine_disk_test-XXXXXX", HOUSE_BINARY_DIR);
+    if (!mkdtemp(world.dir))
+        return 1;
+    /* four unrelated ones, four that leave those at different places */
+    struct rng rng = {world.seed};
+    for (uint32_t k = 0; k < N_PROMPTS; k++) {
+        for (uint32_t i = 0; i < N_PROMPT; i++)
+            world.prompts[k][i] = (token)rng_below(&rng, 256);
+        if (k >= 4)
+            memcpy(world.prompts[k], world.prompts[k - 4],
+                   (60 + rng_below(&rng, 200)) * sizeof(token));
+    }
+    world.want = mem_alloc(N_PROMPTS * sizeof *world.want);
+    struct engine *e = start(NULL, 0, 0);
+    for (uint32_t k = 0; k < N_PROMPTS; k++)
+        read_all(submit(e, world.prompts[k], N_PROMPT), &world.want[k]);
+    engine_stop(e, 0);
+    return 0;
+}
+
+static uint32_t each_file(void (*fn)(const char *path, struct rng *rng), struct rng *rng)
+{
+    uint32_t n = 0;
+    DIR *at = opendir(world.dir);
+    assert_non_null(at);
+    for (const struct dirent *e; (e = readdir(at));) {
+        char path[600];
+        snprintf(path, sizeof path, "%s/%s", world.dir, e->d_name);
+        if (e->d_name[0] == '.' || !strcmp(e->d_name, "lock"))
+            continue;
+        n++;
+        if (fn)
+            fn(path, rng);
+    }
+    closedir(at);
+    return n;
+}
+
+static void remove_file(const char *path, struct rng *rng)
+{
+    (void)rng;
+    unlink(path);
+}
+
+static int clear(void **state)
+{
+    (void)state;
+    io_fault_set(&(struct io_fault){0});
+    mem_fail_after(0);
+    each_file(remove_file, NULL);
+    return 0;
+}
+
+static int close_world(void **state)
+{
+    char path[300];
+    clear(state);
+    snprintf(path, sizeof path, "%s/lock", world.dir);
+    unlink(path);
+    mem_free(world.want);
+    model_close(world.model);
+    pool_free(world.pool);
+    vocab_close(world.vocab);
+    gguf_close(world.g);
+    return rmdir(world.dir);
+}
+
+/* ---- tests ----------------------------------------------------------------------------------- */
+
+static void after_a_restart_requests_go_on_from_disk_with_the_same_bits(void **state)
+{
+    (void)state;
+    uint32_t reused[N_PROMPTS];
+    struct engine *e = start_big();
+    for (int round = 0; round < 2; round++)
+        for (uint32_t k = 0; k < N_PROMPTS; k++)
+            reused[k] = ask(e, k);
+    engine_stop(e, 0);
+    e = start_big();
+    for (uint32_t k = 0; k < N_PROMPTS; k++) {
+        assert_true(reused[k] > N_PROMPT / 2);
+        assert_int_equal(ask(e, k), reused[k]);
+    }
+    const struct engine_view v = view(e);
+    assert_true(v.has_disk && v.disk.reads >= 4 && v.disk.failed_reads == 0);
+    assert_true(v.cache.n_on_disk > 0 && v.disk.n_entries == v.cache.n_on_disk);
+    engine_stop(e, 0);
+}
+
+static void what_does_not_fit_into_memory_comes_back_from_disk(void **state)
+{
+    (void)state;
+    struct engine *e = start(world.dir, small_ram(), GIB);
+    uint32_t last = 0;
+    for (int round = 0; round < 4; round++) {
+        last = 0;
+        for (uint32_t k = 0; k < N_PROMPTS; k++) {
+            last += ask(e, k);
+            settle(e);
+        }
+    }
+    const struct engine_view v = view(e);
+    assert_true(v.disk.writes > 4 && v.disk.reads > 4 && v.cache.n_disk_only > 0);
+    assert_true(v.cache.bytes <= v.cache.budget);
+    engine_stop(e, 0);
+    clear(state);
+    e = start(NULL, small_ram(), 0); /* without a disk it would be less */
+    uint32_t without = 0;
+    for (int round = 0; round < 4; round++) {
+        without = 0;
+        for (uint32_t k = 0; k < N_PROMPTS; k++)
+            without += ask(e, k);
+    }
+    assert_true(last > without);
+    engine_stop(e, 0);
+}
+
+/* Many at once, some cancelled at any point, over little memory and little disk. */
+static void random_traffic_over_small_tiers_changes_no_answer(void **state)
+{
+    (void)state;
+    struct rng rng = {world.seed};
+    const uint64_t disk = 20 * shape_snap_bytes(&model_info(world.model)->shape) + MIB;
+    struct answer *a = mem_alloc(sizeof *a);
+    uint64_t reads = 0, writes = 0;
+    for (int life = 0; life < 4; life++) {
+        struct engine *e = start(world.dir, small_ram(), disk);
+        struct job *jobs[5] = {NULL};
+        uint32_t of[5];
+        for (int round = 0; round < 60; round++) {
+            const uint32_t i = (uint32_t)rng_below(&rng, 5);
+            if (jobs[i] && rng_below(&rng, 3)) {
+                read_all(jobs[i], a);
+                assert_same(&world.want[of[i]], a);
+            } else {
+                job_free(jobs[i]); /* wherever it is */
+            }
+            of[i] = (uint32_t)rng_below(&rng, N_PROMPTS);
+            jobs[i] = submit(e, world.prompts[of[i]], N_PROMPT);
+            engine_check(e);
+        }
+        for (uint32_t i = 0; i < 5; i++)
+            job_free(jobs[i]);
+        const struct engine_view v = view(e);
+        reads += v.disk.reads;
+        writes += v.disk.writes;
+        assert_true(v.disk.bytes <= disk && v.disk.failed_reads == 0);
+        engine_stop(e, 0);
+    }
+    assert_true(reads > 5 && writes > 5);
+    mem_free(a);
+}
+
+static void flip_some(const char *path, struct rng *rng)
+{
+    struct stat st;
+    char c;
+    const int fd = open(path, O_RDWR);
+    assert_true(fd >= 0 && !fstat(fd, &st));
+    for (uint32_t i = 0; i < 2; i++) {
+        const off_t at = (off_t)rng_below(rng, (uint32_t)st.st_size);
+        assert_int_equal(pread(fd, &c, 1, at), 1);
+        c = (char)(c ^ 1 << rng_below(rng, 8));
+        assert_int_equal(pwrite(fd, &c, 1, at), 1);
+    }
+    close(fd);
+}
+
+static void tear_some(const char *path, struct rng *rng)
+{
+    struct stat st;
+    if (rng_below(rng, 2) && !stat(path, &st))
+        assert_int_equal(truncate(path, (off_t)rng_below(rng, (uint32_t)st.st_size)), 0);
+}
+
+static void damaged_files_cost_time_and_no_answer(void **state)
+{
+    (void)state;
+    struct rng rng = {world.seed};
+    for (int round = 0; round < 8; round++) {
+        struct engine *e = start_big();
+        for (uint32_t k = 0; k < N_PROMPTS; k++)
+            ask(e, k);
+        engine_stop(e, 0);
+        assert_true(each_file(round % 2 ? tear_some : flip_some, &rng) > 0);
+        e = start_big();
+        for (uint32_t k = 0; k < N_PROMPTS; k++)
+            ask(e, k);
+        engine_stop(e, 0);
+    }
+}
+
+/* Files whose state is damaged, found only when it is read, by several that wait for it. */
+static void those_that_wait_for_a_damaged_file_evaluate_instead(void **state)
+{
+    (void)state;
+    struct engine *e = start_big();
+    for (int i = 0; i < 2; i++)
+        ask(e, 0);
+    engine_stop(e, 0);
+    DIR *at = opendir(world.dir);
+    for (const struct dirent *d; (d = readdir(at));) {
+        char path[600];
+        struct stat st;
+        snprintf(path, sizeof path, "%s/%s", world.dir, d->d_name);
+        if (strstr(d->d_name, ".seg") && !stat(path, &st)) {
+            const int fd = open(path, O_RDWR); /* the last bytes of the snapshot */
+            assert_int_equal(pwrite(fd, "\xff\xfe\xfd\xfc", 4, st.st_size - 4), 4);
+            close(fd);
+        }
+    }
+    closedir(at);
+    e = start_big();
+    assert_true(view(e).cache.n_on_disk > 0);
+    struct answer *a = mem_alloc(sizeof *a);
+    struct job *jobs[3];
+    for (int i = 0; i < 3; i++)
+        jobs[i] = submit(e, world.prompts[0], N_PROMPT);
+    for (int i = 0; i < 3; i++) {
+        read_all(jobs[i], a);
+        assert_same(&world.want[0], a);
+    }
+    mem_free(a);
+    assert_true(view(e).disk.failed_reads > 0);
+    engine_check(e);
+    engine_stop(e, 0);
+}
+
+static void a_full_disk_is_said_once_and_costs_no_answer(void **state)
+{
+    (void)state;
+    char *said = NULL;
+    size_t n = 0;
+    lg.out = open_memstream(&said, &n);
+    struct engine *e = start(world.dir, small_ram(), GIB);
+    ask(e, 0);
+    wait_written(e, 1);
+    io_fault_set(&(struct io_fault){.at = 4, .kind = IO_FAULT_HALF, .sys = ENOSPC});
+    for (int round = 0; round < 2; round++)
+        for (uint32_t k = 0; k < N_PROMPTS; k++)
+            ask(e, k);
+    for (int ms = 0; view(e).disk.failed_writes == 0; ms++) {
+        assert_true(ms < 20000);
+        usleep(1000);
+    }
+    assert_true(view(e).disk.writes_off);
+    engine_stop(e, 0);
+    io_fault_set(&(struct io_fault){0});
+    fclose(lg.out);
+    lg.out = NULL;
+    const char *first = strstr(said, "No space left on device");
+    assert_non_null(first);
+    assert_non_null(strstr(said, "nothing is written for a minute"));
+    free(said);
+    e = start_big();
+    for (uint32_t k = 0; k < N_PROMPTS; k++)
+        ask(e, k);
+    engine_stop(e, 0);
+}
+
+static void a_second_engine_on_the_directory_keeps_to_memory(void **state)
+{
+    (void)state;
+    char *said = NULL;
+    size_t n = 0;
+    struct engine *e = start_big();
+    lg.out = open_memstream(&said, &n);
+    struct engine *second = start_big(); /* neither runs while the other does */
+    fclose(lg.out);
+    lg.out = NULL;
+    assert_non_null(strstr(said, "in use by another process; what is kept stays in memory"));
+    free(said);
+    assert_false(view(second).has_disk);
+    ask(second, 1);
+    assert_true(ask(second, 1) > 0);
+    engine_stop(second, 0);
+    ask(e, 1);
+    assert_true(view(e).has_disk);
+    engine_stop(e, 0);
+}
+
+static void a_smaller_budget_at_the_next_start_keeps_what_was_used_last(void **state)
+{
+    (void)state;
+    struct engine *e = start_big();
+    for (uint32_t k = 0; k < 4; k++) {
+        ask(e, k);
+        ask(e, k);
+    }
+    engine_stop(e, 0);
+    e = start_big();
+    const uint64_t all = view(e).disk.bytes;
+    engine_stop(e, 0);
+    e = start(world.dir, 64 * MIB, all / 2);
+    const struct engine_view v = view(e);
+    assert_true(v.disk.bytes <= all / 2 && v.disk.n_entries > 0);
+    assert_int_equal(v.disk.n_entries, v.cache.n_on_disk);
+    assert_true(ask(e, 3) > N_PROMPT / 2); /* the last one */
+    engine_stop(e, 0);
+}
+
+static void any_allocation_may_fail_while_state_is_read(void **state)
+{
+    (void)state;
+    struct engine *e = start_big();
+    for (uint32_t k = 0; k < 4; k++)
+        ask(e, k);
+    engine_stop(e, 0);
+    struct answer *a = mem_alloc(sizeof *a);
+    for (uint64_t n = 1; n < 60; n++) {
+        e = start_big();
+        struct job *j = submit(e, world.prompts[n % 4], N_PROMPT);
+        mem_fail_after(n);
+        read_all(j, a);
+        mem_fail_after(0);
+        assert_true(a->stop != STOP_ERROR || a->err.rc == RC_NOMEM);
+        if (a->stop != STOP_ERROR)
+            assert_same(&world.want[n % 4], a);
+        ask(e, n % 4);
+        engine_stop(e, 0);
+    }
+    mem_free(a);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_teardown(after_a_restart_requests_go_on_from_disk_with_the_same_bits,
+                                  clear),
+        cmocka_unit_test_teardown(what_does_not_fit_into_memory_comes_back_from_disk, clear),
+        cmocka_unit_test_teardown(random_traffic_over_small_tiers_changes_no_answer, clear),
+        cmocka_unit_test_teardown(damaged_files_cost_time_and_no_answer, clear),
+        cmocka_unit_test_teardown(those_that_wait_for_a_damaged_file_evaluate_instead, clear),
+        cmocka_unit_test_teardown(a_full_disk_is_said_once_and_costs_no_answer, clear),
+        cmocka_unit_test_teardown(a_second_engine_on_the_directory_keeps_to_memory, clear),
+        cmocka_unit_test_teardown(a_smaller_budget_at_the_next_start_keeps_what_was_used_last,
+                                  clear),
+        cmocka_unit_test_teardown(any_allocation_may_fail_while_state_is_read, clear),
+    };
+    return cmocka_run_group_tests(tests, open_world, close_world);
+}
