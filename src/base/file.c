@@ -33,46 +33,35 @@ static enum rc open_regular(const char *path, int *fd, uint64_t *n, struct err *
 
 enum rc filemap_open(struct filemap *m, const char *path, struct err *err)
 {
-    int fd;
     *m = (struct filemap){0};
-    enum rc rc = open_regular(path, &fd, &m->n, err);
-    if (rc || !m->n)
-        goto out;
-    void *p = mmap(NULL, m->n, PROT_READ, MAP_SHARED, fd, 0);
-    if (p == MAP_FAILED) {
+    enum rc rc = open_regular(path, &m->fd, &m->n, err);
+    if (rc)
+        return rc;
+    if (m->n) {
+        void *p = mmap(NULL, m->n, PROT_READ, MAP_SHARED, m->fd, 0);
+        if (p != MAP_FAILED) {
+            m->p = p;
+            return RC_OK;
+        }
         rc = err_sys(err, "cannot map %s (%" PRIu64 " bytes)", path, m->n);
-        m->n = 0;
-    } else {
-        m->p = p;
     }
-out:
-    if (fd >= 0)
-        close(fd);
+    close(m->fd);
+    *m = (struct filemap){0};
     return rc;
 }
 
 enum rc filemap_read(struct filemap *m, const char *path, struct err *err)
 {
-    int fd;
-    *m = (struct filemap){0};
-    enum rc rc = open_regular(path, &fd, &m->n, err);
-    if (rc)
+    enum rc rc = filemap_open(m, path, err);
+    if (rc || !m->p)
         return rc;
-    if (!m->n) {
-        close(fd);
-        return RC_OK;
-    }
-    void *p = mmap(NULL, m->n, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
-                   -1, 0);
-    if (p == MAP_FAILED) {
-        close(fd);
+    /* in place of the file's pages, memory */
+    void *p = mmap((void *)(uintptr_t)m->p, m->n, PROT_READ | PROT_WRITE,
+                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+    if (p == MAP_FAILED)
         rc = err_set(err, RC_NOMEM, "no memory to read %s (%" PRIu64 " bytes)", path, m->n);
-        m->n = 0;
-        return rc;
-    }
-    *m = (struct filemap){.p = p, .n = m->n, .copied = true, .fd = fd};
-    rc = err_wrap(err, file_read_at(fd, p, m->n, 0, err), "%s", path);
-    if (!rc && mprotect(p, m->n, PROT_READ))
+    else if (!(rc = err_wrap(err, file_read_at(m->fd, p, m->n, 0, err), "%s", path)) &&
+             mprotect(p, m->n, PROT_READ))
         rc = err_sys(err, "cannot protect %s", path);
     if (rc)
         filemap_close(m);
@@ -81,10 +70,10 @@ enum rc filemap_read(struct filemap *m, const char *path, struct err *err)
 
 void filemap_close(struct filemap *m)
 {
-    if (m->p)
+    if (m->p) {
         munmap((void *)(uintptr_t)m->p, m->n);
-    if (m->copied)
         close(m->fd);
+    }
     *m = (struct filemap){0};
 }
 
@@ -94,11 +83,12 @@ void filemap_drop(const struct filemap *m, uint64_t off, uint64_t n)
     const uint64_t from = round_up(off, page), to = (off + n) / page * page;
     if (to <= from)
         return;
-    void *at = (void *)((uintptr_t)m->p + from);
-    if (m->copied) /* in place of the copy, the file: should that fail, the copy stays */
-        (void)mmap(at, to - from, PROT_READ, MAP_SHARED | MAP_FIXED, m->fd, (off_t)from);
-    else
-        (void)madvise(at, to - from, MADV_DONTNEED);
+    /* A new mapping in the place of this one: a copy's pages would read as zeros after MADV_DONTNEED.
+     * Without huge pages, else one byte read later brings 2 MiB back.  Should it fail, all just stays. */
+    void *p = mmap((void *)((uintptr_t)m->p + from), to - from, PROT_READ, MAP_SHARED | MAP_FIXED,
+                   m->fd, (off_t)from);
+    if (p != MAP_FAILED)
+        (void)madvise(p, to - from, MADV_NOHUGEPAGE);
 }
 
 enum rc file_read_all(const char *path, uint64_t max, char **out, size_t *n, struct err *err)

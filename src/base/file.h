@@ -7,8 +7,7 @@
 struct filemap {
     const uint8_t *p; /* read-only; NULL when n is 0 */
     uint64_t n;
-    bool copied; /* p is memory of its own, not a view of the file */
-    int fd;      /* when copied: the file */
+    int fd; /* the file, while p is not NULL */
 };
 
 /* Maps a whole regular file read-only.  RC_IO with the path in the message. */

@@ -112,7 +112,7 @@ enum rc bench_open(const struct bench_opts *o, struct bench_rig **out, struct er
     struct bench_rig *b = mem_zalloc(sizeof *b);
     b->o = *o;
     kv_table_init(&b->kv_deep);
-    const struct pool_opts po = {.n_threads = o->n_threads};
+    const struct pool_opts po = {.n_threads = o->n_threads, .pin = o->pin};
     const struct kern *k;
     enum rc rc = bench_cost_of(o->g, &b->cost, err);
     if (!rc)

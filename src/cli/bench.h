@@ -44,6 +44,7 @@ struct bench_opts {
     const char *isa;
     enum kv_type kv_type;
     bool no_repack, mlock, profile;
+    bool pin; /* each thread to a CPU of its own */
     const struct logger *lg;
 };
 NODISCARD enum rc bench_open(const struct bench_opts *o, struct bench_rig **out, struct err *err);

@@ -16,6 +16,7 @@
 #include "base/mem.h"
 #include "cli/bench.h"
 #include "cli/opts.h"
+#include "cli/opts_place.h"
 #include "kern/kern.h"
 #include "kern/pick.h"
 #include "nn/mat_error.h"
@@ -34,6 +35,7 @@ struct bench {
     uint32_t n_samples, n_ubatch;
     const char *isa;
     bool no_repack, mlock, profile, errors, quiet;
+    struct place_opts place;
     /* made from them */
     struct list n_prompt, n_gen, n_threads, n_depth;
     enum format format;
@@ -46,17 +48,15 @@ struct bench {
 /* ---- options --------------------------------------------------------------------------------- */
 
 /* "512,2048"; 0 leaves a test out. */
-static bool parse_list(const char *option, const char *s, uint32_t min, struct list *out)
+static bool parse_list(const char *option, const char *s, uint32_t max, struct list *out)
 {
     out->n = 0;
     while (true) {
         char *end;
         const unsigned long v = strtoul(s, &end, 10);
-        if (end == s || *s == '-' || v < min || v > MAX_TEST_TOKENS || out->n == MAX_LIST ||
-            (*end && *end != ',')) {
-            fprintf(stderr,
-                    "holdfast bench: %s takes up to %d numbers from %u to %d, as in 512,2048\n",
-                    option, MAX_LIST, min, MAX_TEST_TOKENS);
+        if (end == s || *s == '-' || v > max || out->n == MAX_LIST || (*end && *end != ',')) {
+            fprintf(stderr, "holdfast bench: %s takes up to %d numbers from 0 to %u, as in 1,2\n",
+                    option, MAX_LIST, max);
             return false;
         }
         out->v[out->n++] = (uint32_t)v;
@@ -110,6 +110,7 @@ static enum opts_result parse(struct bench *b, int argc, char **argv)
          .env = "HOLDFAST_ISA"},
         {"--no-repack -nr", OPT_FLAG, &b->no_repack, .help = "use the file's layout of weights"},
         {"--mlock", OPT_FLAG, &b->mlock, .help = "keep the weights in RAM"},
+        PLACE_OPTS(&b->place),
         {"-q --quiet", OPT_FLAG, &b->quiet, .help = "no progress on stderr"},
     };
     const struct opts o = {
@@ -126,9 +127,10 @@ static enum opts_result parse(struct bench *b, int argc, char **argv)
         return OPTS_ERROR;
     }
     size_t format, kv;
-    if (!parse_list("-p", b->prompts, 0, &b->n_prompt) ||
-        !parse_list("-n", b->gens, 0, &b->n_gen) || !parse_list("-d", b->depths, 0, &b->n_depth) ||
-        !parse_list("-t", b->threads, 0, &b->n_threads) ||
+    if (!parse_list("-p", b->prompts, MAX_TEST_TOKENS, &b->n_prompt) ||
+        !parse_list("-n", b->gens, MAX_TEST_TOKENS, &b->n_gen) ||
+        !parse_list("-d", b->depths, MAX_TEST_TOKENS, &b->n_depth) ||
+        !parse_list("-t", b->threads, POOL_MAX_THREADS, &b->n_threads) ||
         !parse_name("-o", b->output, formats, COUNT_OF(formats), &format) ||
         !parse_name("-ctk", b->kv_name, kv_types, COUNT_OF(kv_types), &kv))
         return OPTS_ERROR;
@@ -444,6 +446,7 @@ static enum rc run_threads(struct bench *b, uint32_t n_threads, struct err *err)
                                  .kv_type = b->kv_type,
                                  .no_repack = b->no_repack,
                                  .mlock = b->mlock,
+                                 .pin = b->place.strict,
                                  .profile = b->profile,
                                  .lg = &b->lg};
     struct bench_rig *rig;
@@ -480,6 +483,8 @@ int cmd_bench(int argc, char **argv)
     case OPTS_OK:
         break;
     }
+    if (!place_apply(&b.place, "bench"))
+        return 2;
     struct err err;
     enum rc rc = b.errors ? run_errors(&b, &err) : gguf_open(b.path, &b.g, &err);
     for (size_t i = 0; i < b.n_threads.n && !rc && b.g; i++)

@@ -39,7 +39,8 @@ static enum opts_result parse(struct perplexity *p, int argc, char **argv)
          .help =
              "begin a window every N tokens and score its last N (0: windows\n"
              "                                  follow one another, the second half is scored)"},
-        {"-t --threads", OPT_U32, &p->n_threads, .arg = "N", .help = "threads (one a CPU)"},
+        {"-t --threads", OPT_U32, &p->n_threads, .arg = "N", .help = "threads (one a CPU)",
+         .max = POOL_MAX_THREADS},
         {"-ub --ubatch-size", OPT_U32, &p->n_ubatch, .arg = "N", .help = "rows of a forward (512)",
          .min = 1, .max = 1 << 16},
         {"-ctk --cache-type-k", OPT_STR, &p->kv_name, .arg = "TYPE",

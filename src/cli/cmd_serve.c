@@ -12,10 +12,12 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/mem.h"
+#include "base/pool.h"
 #include "cache/pxa.h"
 #include "cli/host.h"
 #include "cli/opts.h"
 #include "cli/opts_llama.h"
+#include "cli/opts_place.h"
 
 enum { MAX_KEYS = 256 };
 
@@ -32,7 +34,8 @@ struct settings {
     const char *log_level, *log_file;
     const char *api_key, *api_key_file;
     const char *type_k, *type_v;
-    bool cache_prompt, repack, slots;
+    bool cache_prompt, repack, mmap, slots;
+    struct place_opts place;
     int64_t cache_ram_mib;
     uint32_t replay_mib;
     int32_t reasoning_budget;
@@ -66,19 +69,23 @@ static enum opts_result parse(struct settings *s, int argc, char **argv)
          .help = "rows of one forward (512)", .env = "LLAMA_ARG_UBATCH", .min = 1, .max = 1 << 16},
         {"-t --threads", OPT_I32, &s->n_threads, .arg = "N",
          .help = "threads that compute (one a CPU)", .env = "LLAMA_ARG_THREADS", .min = -1,
-         .max = 4096},
+         .max = POOL_MAX_THREADS},
         {"-tb --threads-batch", OPT_I32, &s->n_threads_batch, .arg = "N",
-         .help = "accepted; -t serves both", .min = -1, .max = 4096,
+         .help = "accepted; -t serves both", .min = -1, .max = POOL_MAX_THREADS,
          .given = &s->n_threads_batch_given},
         {"-ctk --cache-type-k", OPT_STR, &s->type_k, .arg = "TYPE",
-         .help = "KV type: f16, f32 (f16)", .env = "LLAMA_ARG_CACHE_TYPE_K"},
+         .help = "KV type: f16, f32, q8_0 (f16)", .env = "LLAMA_ARG_CACHE_TYPE_K"},
         {"-ctv --cache-type-v", OPT_STR, &s->type_v, .arg = "TYPE", .help = "the same as -ctk",
          .env = "LLAMA_ARG_CACHE_TYPE_V"},
         {"--chat-template-file", OPT_STR, &h->template_path, .arg = "FILE",
          .help = "chat template instead of the model's", .env = "LLAMA_ARG_CHAT_TEMPLATE_FILE"},
         {"--isa", OPT_STR, &h->isa, .arg = "NAME",
          .help = "kernel table (the best this machine has)", .env = "HOLDFAST_ISA"},
-        {"--mlock", OPT_FLAG, &h->mlock, .help = "keep the weights in RAM"},
+        {"--mlock", OPT_FLAG, &h->mlock, .help = "keep the weights in RAM",
+         .env = "LLAMA_ARG_MLOCK"},
+        {"--mmap !--no-mmap", OPT_FLAG, &s->mmap,
+         .help = "map the file; else it is read into memory first (on)", .env = "LLAMA_ARG_MMAP"},
+        PLACE_OPTS(&s->place),
         {"--repack !--no-repack !-nr", OPT_FLAG, &s->repack,
          .help = "lay weights out for the kernels (on)", .env = "LLAMA_ARG_REPACK"},
 
@@ -86,6 +93,10 @@ static enum opts_result parse(struct settings *s, int argc, char **argv)
         {"-cram --cache-ram", OPT_I64, &s->cache_ram_mib, .arg = "MIB",
          .help = "budget for cached state (8192, at most half the free memory; -1 = no limit)",
          .env = "LLAMA_ARG_CACHE_RAM", .min = -1, .max = 1 << 30, .given = &s->ram_given},
+        {"--cache-dir", OPT_STR, &h->cache_dir, .arg = "DIR",
+         .help = "state that leaves memory goes here, for the next start too (none)"},
+        {"--cache-disk", OPT_F64, &h->cache_disk_gib, .arg = "GIB",
+         .help = "how much of it --cache-dir may hold (32)", .min = 1e-3, .max = 1 << 20},
         {"--cache-step", OPT_U32, &h->cache_step, .arg = "N",
          .help = "also keep every N tokens (0 = not)"},
         {"--cache-policy", OPT_STR, &h->cache_policy, .arg = "NAME",
@@ -321,12 +332,14 @@ static bool settle(struct settings *s)
         h->n_threads = (uint32_t)s->n_threads_batch;
     h->n_parallel = s->n_parallel > 0 ? (uint32_t)s->n_parallel : 0;
     h->no_repack = !s->repack;
+    h->no_mmap = !s->mmap;
+    h->pin_threads = s->place.strict;
     /* the levers of the engine that is imitated are its environment's */
     if (h->cache_policy && !strcmp(h->cache_policy, "pxa"))
         h->cache_policy =
             pxa_name_of_levers(getenv("PXA_CKPT_PROMPT_POLICY"), getenv("PXA_CKPT_PROMPT_END"));
     h->cache_ram_mib = s->ram_given ? s->cache_ram_mib : HOST_CACHE_AUTO;
-    return true;
+    return place_apply(&s->place, "serve");
 }
 
 /* ---- running ---- */
@@ -417,6 +430,7 @@ int cmd_serve(int argc, char **argv)
                          .seed = -1,
                          .cache_prompt = true,
                          .repack = true,
+                         .mmap = true,
                          .slots = true,
                          .lg.times = true};
     s.host.server.n_predict = -1;

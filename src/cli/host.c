@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/mem.h"
+#include "base/place.h"
 #include "text/chat.h"
 
 struct host {
@@ -19,6 +20,7 @@ struct host {
     struct pool *pool;
     struct model *model;
     struct engine *engine;
+    uint32_t n_cpus; /* before this thread was bound to one */
 };
 
 /* MemAvailable, in bytes; 0 when /proc does not say. */
@@ -82,12 +84,12 @@ static enum rc load(struct host *h, struct err *err)
     if (o->events_path)
         rc = event_log_open(o->events_path, &h->events, err);
     if (!rc)
-        rc = gguf_open(o->model_path, &h->gguf, err);
+        rc = (o->no_mmap ? gguf_open_copy : gguf_open)(o->model_path, &h->gguf, err);
     if (!rc)
         rc = vocab_open(h->gguf, &h->vocab, err);
     if (!rc)
         rc = open_template(h, err);
-    const struct pool_opts po = {.n_threads = o->n_threads};
+    const struct pool_opts po = {.n_threads = o->n_threads, .pin = o->pin_threads};
     if (!rc)
         rc = pool_new(&po, &h->pool, err);
     const struct model_opts mo = {.pool = h->pool,
@@ -129,12 +131,16 @@ static void say_what_is_served(const struct host *h, uint64_t ram_bytes, double 
              info->shape.n_delta, params, weights, seconds);
     log_info(h->o.lg, "%u threads, kernels %s; context %u a request, %u at once",
              pool_n_threads(h->pool), info->isa, engine_n_ctx(h->engine), h->o.n_parallel);
+    if (pool_n_threads(h->pool) > h->n_cpus)
+        log_warn(h->o.lg, "%u threads on %u CPUs wait for one another", pool_n_threads(h->pool),
+                 h->n_cpus);
     log_info(h->o.lg, "cache %s, %s: a snapshot is %s, a token of KV %s", h->o.cache_policy, ram,
              snap, token_kv);
 }
 
 static enum rc start_engine(struct host *h, uint64_t ram_bytes, struct err *err)
 {
+    const double disk_gib = h->o.cache_disk_gib > 0 ? h->o.cache_disk_gib : 32;
     const struct engine_opts eo = {.model = h->model,
                                    .vocab = h->vocab,
                                    .lg = h->o.lg,
@@ -143,6 +149,8 @@ static enum rc start_engine(struct host *h, uint64_t ram_bytes, struct err *err)
                                    .n_parallel = h->o.n_parallel,
                                    .n_batch = h->o.n_batch ? h->o.n_batch : 2048,
                                    .cache_ram_bytes = ram_bytes,
+                                   .cache_dir = h->o.cache_dir,
+                                   .cache_disk_bytes = (uint64_t)(disk_gib * (double)GIB),
                                    .cache_step = h->o.cache_step,
                                    .cache_policy = h->o.cache_policy,
                                    .say = h->o.say,
@@ -173,6 +181,9 @@ enum rc host_open(const struct host_opts *o, struct host **out, struct err *err)
 {
     struct host *h = mem_zalloc(sizeof *h);
     const uint64_t begun = clock_mono_ns();
+    struct cpus can;
+    cpus_allowed(&can);
+    h->n_cpus = cpus_count(&can);
     h->o = *o;
     h->o.n_parallel = o->n_parallel ? o->n_parallel : 4;
     h->o.cache_policy = o->cache_policy ? o->cache_policy : "hold";

@@ -172,6 +172,16 @@ static bool set_value(const struct opt *p, const char *value)
     }
 }
 
+/* Of an option that decides nothing. */
+static bool looks_right(const struct opt *p, const char *value)
+{
+    int64_t i;
+    double x;
+    if (p->arg && !strcmp(p->arg, "N"))
+        return str_to_i64(value, &i);
+    return !p->arg || strcmp(p->arg, "X") != 0 || str_to_f64(value, &x);
+}
+
 static void say_bad_value(const struct opts *o, const struct opt *p, const char *name, size_t n,
                           const char *value, FILE *out)
 {
@@ -179,6 +189,7 @@ static void say_bad_value(const struct opts *o, const struct opt *p, const char 
         [OPT_I32] = "a whole number", [OPT_U32] = "a whole number",
         [OPT_I64] = "a whole number", [OPT_F32] = "a number",
         [OPT_F64] = "a number",       [OPT_BYTES] = "a size such as 512M or 1.5G",
+        [OPT_IGNORED] = "a number",
     };
     fprintf(out, "holdfast %s: %.*s: '%s' is not %s", o->command, (int)n, name, value,
             what[p->kind]);
@@ -315,6 +326,10 @@ static bool apply(const struct opts *o, struct cursor *c, FILE *out)
                 p->help);
         return false;
     case OPT_IGNORED:
+        if (!looks_right(p, value)) {
+            say_bad_value(o, p, name.p, name.n, value, out);
+            return false;
+        }
         fprintf(out, "note: %.*s decides nothing here: %s\n", (int)name.n, name.p, p->help);
         break;
     case OPT_FLAG:

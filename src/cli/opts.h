@@ -51,7 +51,8 @@ struct opt {
     enum opt_kind kind;
     void *to;
     /* The value's name in --help; NULL for a flag.  In brackets ("[on|off]", OPT_IGNORED and
-     * OPT_REFUSED only): a value is taken when the next word does not begin with '-'. */
+     * OPT_REFUSED only): a value is taken when the next word does not begin with '-'.  An OPT_IGNORED
+     * "N" must be a whole number, an "X" a number: a slip is one, whether it decides anything or not. */
     const char *arg;
     const char *help; /* one phrase; the default in it is the caller's to mention */
     const char *env;  /* environment variable, or NULL */

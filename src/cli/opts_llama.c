@@ -3,6 +3,7 @@
 #define NO_SLOTS "there is one token tree for all requests, slots are scratch"
 #define NO_GPU "holdfast computes on the CPU"
 #define NO_DOWNLOAD "holdfast does not download; give a file with -m"
+#define NO_BATCH_THREADS "one set of threads serves prompts and generation"
 #define NO_DRAFT "there is no speculative decoding"
 
 const struct opt llama_opts[] = {
@@ -20,7 +21,7 @@ const struct opt llama_opts[] = {
      .help = "batching is always continuous"},
     {"-fa --flash-attn", OPT_IGNORED, .arg = "[on|off|auto]",
      .help = "there is one attention, in blocks"},
-    {"-ngl --gpu-layers --n-gpu-layers", OPT_IGNORED, .arg = "N", .help = NO_GPU},
+    {"-ngl --gpu-layers --n-gpu-layers", OPT_IGNORED, .arg = "N|all|auto", .help = NO_GPU},
     {"-dev --device", OPT_IGNORED, .arg = "LIST", .help = NO_GPU},
     {"-sm --split-mode", OPT_IGNORED, .arg = "MODE", .help = NO_GPU},
     {"-ts --tensor-split", OPT_IGNORED, .arg = "LIST", .help = NO_GPU},
@@ -29,9 +30,10 @@ const struct opt llama_opts[] = {
     {"-cmoe --cpu-moe", OPT_IGNORED, .help = NO_GPU},
     {"-ncmoe --n-cpu-moe", OPT_IGNORED, .arg = "N", .help = NO_GPU},
     {"-kvo --kv-offload -nkvo --no-kv-offload", OPT_IGNORED, .help = NO_GPU},
-    {"-lm --load-mode", OPT_IGNORED, .arg = "MODE", .help = "the file is always mapped"},
-    {"--mmap --no-mmap", OPT_IGNORED, .help = "the file is always mapped"},
-    {"--numa", OPT_IGNORED, .arg = "TYPE", .help = "memory is left where the kernel puts it"},
+    {"-lm --load-mode", OPT_IGNORED, .arg = "MODE", .help = "see --mmap and --mlock"},
+    {"-Cb --cpu-mask-batch", OPT_IGNORED, .arg = "HEX", .help = NO_BATCH_THREADS},
+    {"-Crb --cpu-range-batch", OPT_IGNORED, .arg = "LO-HI", .help = NO_BATCH_THREADS},
+    {"--cpu-strict-batch", OPT_IGNORED, .arg = "N", .help = NO_BATCH_THREADS},
     {"--warmup --no-warmup", OPT_IGNORED, .help = "nothing needs warming up"},
     {"--context-shift --no-context-shift", OPT_IGNORED,
      .help = "a full context ends the answer; state cannot be shifted"},

@@ -32,6 +32,8 @@ static enum opts_result parse(struct values *v, int argc, const char *const *arg
         {"--warmup !--no-warmup", OPT_FLAG, &v->warmup, .help = "warm up",
          .env = "OPTS_TEST_WARMUP"},
         {"--cache-disk", OPT_BYTES, &v->bytes, .arg = "SIZE", .help = "bytes"},
+        {"--ctx-checkpoints", OPT_IGNORED, .arg = "N", .help = "there is a budget instead"},
+        {"--defrag", OPT_IGNORED, .arg = "X", .help = "nothing to do"},
         {"-fa --flash-attn", OPT_IGNORED, .arg = "[on|off]", .help = "there is one attention"},
         {"--rpc", OPT_REFUSED, .arg = "LIST", .help = "one machine only"},
     };
@@ -124,6 +126,18 @@ static void a_wrong_value_names_option_value_and_range(void **state)
     assert_int_equal(v.port, 0);
 }
 
+static void a_number_that_decides_nothing_must_still_be_one(void **state)
+{
+    (void)state;
+    struct values v = {0};
+    assert_int_equal(PARSE(&v, "--ctx-checkpoints", "32", "--defrag", "-0.5", "x"), OPTS_OK);
+    assert_non_null(strstr(said, "--ctx-checkpoints decides nothing here"));
+    assert_int_equal(PARSE(&v, "--ctx-checkpoints", "abc", "x"), OPTS_ERROR);
+    assert_non_null(strstr(said, "--ctx-checkpoints: 'abc' is not a number"));
+    assert_int_equal(PARSE(&v, "--ctx-checkpoints", "3.5", "x"), OPTS_ERROR);
+    assert_int_equal(PARSE(&v, "--defrag", "much", "x"), OPTS_ERROR);
+}
+
 static void the_command_line_wins_over_the_environment(void **state)
 {
     (void)state;
@@ -172,6 +186,7 @@ int main(void)
         cmocka_unit_test(underscores_and_equal_signs_are_understood),
         cmocka_unit_test(an_unknown_option_names_the_nearest),
         cmocka_unit_test(a_wrong_value_names_option_value_and_range),
+        cmocka_unit_test(a_number_that_decides_nothing_must_still_be_one),
         cmocka_unit_test(the_command_line_wins_over_the_environment),
         cmocka_unit_test(what_decides_nothing_is_accepted_with_a_note),
         cmocka_unit_test(words_are_counted),

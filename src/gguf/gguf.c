@@ -886,9 +886,15 @@ bool gguf_arr_next_str(const struct gguf_key *k, uint64_t *off, struct str *out)
     return true;
 }
 
-void gguf_drop_tensor(const struct gguf *g, const struct gguf_tensor *t)
+void gguf_drop_bytes(const struct gguf *g, const struct gguf_tensor *t, uint64_t off, uint64_t n)
 {
     const struct filemap *m = &g->parts[t->part];
+    assert(off <= t->bytes && n <= t->bytes - off);
     if (g->mapped)
-        filemap_drop(m, (uint64_t)(t->data - m->p), t->bytes);
+        filemap_drop(m, (uint64_t)(t->data - m->p) + off, n);
+}
+
+void gguf_drop_tensor(const struct gguf *g, const struct gguf_tensor *t)
+{
+    gguf_drop_bytes(g, t, 0, t->bytes);
 }

@@ -90,5 +90,7 @@ NODISCARD bool gguf_arr_next_str(const struct gguf_key *k, uint64_t *off, struct
 
 /* Tells the kernel that this tensor's mapped pages will not be read again soon (after repacking). */
 void gguf_drop_tensor(const struct gguf *g, const struct gguf_tensor *t);
+/* The same for bytes [off, off + n) of it. */
+void gguf_drop_bytes(const struct gguf *g, const struct gguf_tensor *t, uint64_t off, uint64_t n);
 
 #endif

@@ -147,6 +147,17 @@ enum rc bind_turned(struct bind *b, const char *name, uint64_t cols, uint64_t ro
     return rc;
 }
 
+struct source {
+    const struct gguf *g;
+    const struct gguf_tensor *t;
+};
+
+static void packed(void *ctx, uint64_t off, uint64_t n)
+{
+    const struct source *s = ctx;
+    gguf_drop_bytes(s->g, s->t, off, n);
+}
+
 static enum rc matrix(struct bind *b, const char *name, uint64_t cols, uint64_t rows,
                       uint32_t n_mats, bool no_repack, struct mat **out, struct err *err)
 {
@@ -156,11 +167,12 @@ static enum rc matrix(struct bind *b, const char *name, uint64_t cols, uint64_t 
         return rc;
     const struct full f = full_name(b, name);
     const struct mat_src src = {f.s, t->type, cols, rows, n_mats, t->data};
-    const struct mat_opts o = {.no_repack = no_repack};
+    struct source source = {b->g, t};
+    const struct mat_opts o = {.no_repack = no_repack, .packed = packed, .ctx = &source};
     const enum rc made = mat_new(b->kern, b->pool, &src, &o, out, err);
     if (made)
         return made;
-    if (mat_owns_data(*out))
+    if (mat_owns_data(*out)) /* what lay across the bounds of pages too */
         gguf_drop_tensor(b->g, t);
     loaded(b, t);
     return RC_OK;

@@ -2,6 +2,7 @@
 
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <xxhash.h>
 
 #include "base/clock.h"
@@ -227,8 +228,11 @@ static void lock_memory(const struct logger *lg)
 {
     if (mlockall(MCL_CURRENT | MCL_FUTURE | MCL_ONFAULT)) {
         struct err err;
+        struct rlimit limit = {0};
         err_sys(&err, "memory is not locked");
-        log_warn(lg, "%s", err.msg);
+        (void)getrlimit(RLIMIT_MEMLOCK, &limit);
+        log_warn(lg, "%s (ulimit -l allows %" PRIu64 " KiB)", err.msg,
+                 (uint64_t)limit.rlim_cur / 1024);
     }
 }
 
@@ -265,11 +269,13 @@ enum rc model_open(struct gguf *g, const struct model_opts *o, struct model **ou
     }
     struct rope rope;
     rope_init(&rope, m->hp.rot, (double)m->hp.rope_base, m->hp.sections);
+    /* before loading, which gives the file's pages back */
+    const uint64_t print = fingerprint(g, &m->hp, &rope, m->kern->name, o->kv_type);
     if ((rc = load(m, g, o, err)))
         goto fail;
     m->info.isa = m->kern->name;
     m->info.max_batch = max_batch;
-    m->info.shape.fingerprint = fingerprint(g, &m->hp, &rope, m->kern->name, o->kv_type);
+    m->info.shape.fingerprint = print;
     if ((rc = copy_name(m, g, err)) || (rc = make_scratch(m, &rope, err)))
         goto fail;
     if (o->mlock)

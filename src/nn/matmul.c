@@ -17,7 +17,8 @@ enum {
     MAX_JOBS = 32,
     MAX_MATS = 4096, /* experts in one tensor */
     TOKENS_A_PART = 240,
-    PACK_TILES = 8 /* tiles packed in one part */
+    PACK_TILES = 8,        /* tiles packed in one part */
+    PACK_BYTES = 16 << 20, /* about so much is packed before the source is given back */
 };
 
 struct mat {
@@ -50,6 +51,7 @@ struct act {
 struct packing {
     const struct mat *m;
     const uint8_t *src;
+    uint64_t first, end; /* tiles */
 };
 
 static void pack_part(void *ctx, uint32_t part, uint32_t worker)
@@ -57,8 +59,8 @@ static void pack_part(void *ctx, uint32_t part, uint32_t worker)
     (void)worker;
     const struct packing *p = ctx;
     const struct mat *m = p->m;
-    const uint64_t first = (uint64_t)part * PACK_TILES;
-    const uint64_t end = MIN(first + PACK_TILES, m->tiles * m->n_mats);
+    const uint64_t first = p->first + (uint64_t)part * PACK_TILES;
+    const uint64_t end = MIN(first + PACK_TILES, p->end);
     for (uint64_t i = first; i < end; i++) {
         const uint64_t row = i % m->tiles * TILE_ROWS;
         const uint32_t n = (uint32_t)MIN(m->rows - row, (uint64_t)TILE_ROWS);
@@ -70,8 +72,14 @@ static void pack_part(void *ctx, uint32_t part, uint32_t worker)
     }
 }
 
+/* Bytes of the source that tiles [0, n) are made of. */
+static uint64_t source_bytes(const struct mat *m, uint64_t n)
+{
+    return (n / m->tiles * m->rows + n % m->tiles * TILE_ROWS) * m->row_bytes;
+}
+
 static enum rc pack_all(struct mat *m, struct pool *pool, const struct mat_src *src,
-                        struct err *err)
+                        const struct mat_opts *o, struct err *err)
 {
     uint64_t bytes;
     if (!mul_u64(m->tiles * m->n_mats, m->tile_bytes, &bytes) || bytes > SIZE_MAX / 2)
@@ -81,8 +89,15 @@ static enum rc pack_all(struct mat *m, struct pool *pool, const struct mat_src *
         return err_set(err, RC_NOMEM, "%s: no memory for %" PRIu64 " bytes of packed weights",
                        src->name, bytes);
     m->packed_bytes = bytes;
-    struct packing p = {m, src->data};
-    pool_run(pool, (uint32_t)ceil_div(m->tiles * m->n_mats, PACK_TILES), pack_part, &p);
+    const uint64_t all = m->tiles * m->n_mats, step = MAX(PACK_BYTES / m->tile_bytes, 1);
+    struct packing p = {m, src->data, 0, 0};
+    for (; p.first < all; p.first = p.end) {
+        p.end = MIN(p.first + step, all);
+        pool_run(pool, (uint32_t)ceil_div(p.end - p.first, PACK_TILES), pack_part, &p);
+        const uint64_t from = source_bytes(m, p.first), to = source_bytes(m, p.end);
+        if (o && o->packed)
+            o->packed(o->ctx, from, to - from);
+    }
     return RC_OK;
 }
 
@@ -114,7 +129,7 @@ enum rc mat_new(const struct kern *k, struct pool *pool, const struct mat_src *s
                       .raw = src->data};
     m->tile_bytes = pack_tile_bytes(m->pack, m->cols);
     if (!o || !o->no_repack) {
-        const enum rc rc = pack_all(m, pool, src, err);
+        const enum rc rc = pack_all(m, pool, src, o, err);
         if (rc) {
             mat_free(m);
             return rc;

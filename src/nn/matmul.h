@@ -24,6 +24,10 @@ struct mat_src {
 
 struct mat_opts {
     bool no_repack; /* keep the file's layout */
+    /* Bytes [off, off + n) of src->data are packed and not read again; called in order, by the calling
+     * thread.  May be NULL. */
+    void (*packed)(void *ctx, uint64_t off, uint64_t n);
+    void *ctx;
 };
 
 /* cols % block_elems == 0 (gguf has checked it). */

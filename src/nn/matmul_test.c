@@ -182,6 +182,32 @@ static void rounding_activations_costs_no_more_than_elsewhere(void **state)
         }
 }
 
+static void note_packed(void *ctx, uint64_t off, uint64_t n)
+{
+    uint64_t *end = ctx;
+    assert_int_equal(off, *end);
+    assert_true(n > 0);
+    *end += n;
+}
+
+static void packing_gives_the_source_back_in_order_and_whole(void **state)
+{
+    (void)state;
+    /* three matrices whose last tile is short; in all more than is packed at a time */
+    enum { COLS = 4096, ROWS = 16 * 40 + 5, N = 3 };
+    const uint64_t bytes = (uint64_t)COLS * ROWS * N * 4;
+    void *w = mem_try_zalloc(bytes);
+    assert_non_null(w);
+    const struct mat_src src = {"w", DT_F32, COLS, ROWS, N, w};
+    uint64_t end = 0;
+    const struct mat_opts o = {.packed = note_packed, .ctx = &end};
+    struct mat *m;
+    assert_int_equal(mat_new(kern_nth(0), pool, &src, &o, &m, NULL), RC_OK);
+    assert_int_equal(end, bytes);
+    mat_free(m);
+    mem_free(w);
+}
+
 static void no_memory_is_an_error_that_names_the_tensor(void **state)
 {
     (void)state;
@@ -251,6 +277,7 @@ int main(void)
         cmocka_unit_test(a_row_read_back_has_the_bits_of_the_file),
         cmocka_unit_test(a_nan_activation_is_not_lost),
         cmocka_unit_test(rounding_activations_costs_no_more_than_elsewhere),
+        cmocka_unit_test(packing_gives_the_source_back_in_order_and_whole),
         cmocka_unit_test(no_memory_is_an_error_that_names_the_tensor),
         cmocka_unit_test(shapes_outside_what_is_supported_are_refused),
         cmocka_unit_test(tables_are_picked_by_name_and_others_refused),
