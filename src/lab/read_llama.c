@@ -32,6 +32,13 @@ static const struct shape slot_shapes[] = {
     {LINE_CLEAR, "failed to truncate tokens with position", L, 0, 20260516, false},
 
     {LINE_RESTORE, "restored context checkpoint (", L, 20251003, 0, true},
+    /* a fork's */
+    {LINE_CLEAR, "partial seq_rm at p0={n_past} failed", L, 0, 0, false},
+    {LINE_RESTORE,
+     "rescue: seq_rm at p0={_} failed; restored checkpoint at pos={pos_max} (n_past {_} -> "
+     "{n_past}, ",
+     L, 0, 0, true},
+    {LINE_NOISE, "LCP backstep: n_past ", L, 0, 0, false},
     {LINE_RESTORE, "SWA checkpoint restore, ", L, 20250814, 20250926, true},
     {LINE_REFUSED, "failed to restore context checkpoint", S, 20251003, 0, true},
     {LINE_CREATE, "created context checkpoint {n} of {max} (", S, 20251009, 0, true},
@@ -94,6 +101,8 @@ static const struct shape slot_shapes[] = {
     {LINE_NOISE, "new slot n_ctx_slot = ", L, 0, 0, false},
     {LINE_NOISE, "{_} tokens since last checkpoint at {_}, creating new checkpoint", L, 20260306,
      20260524, false},
+    {LINE_NOISE, "checkpoint before user input reached", L, 0, 0, false},
+    {LINE_NOISE, "skip checkpoint at ", L, 0, 0, false},
     {LINE_NOISE, "sampler chain:", L, 0, 0, false},
     {LINE_NOISE, "sampler params:", L, 0, 0, false},
     {LINE_NOISE, "cache reuse is not supported", L, 0, 0, false},

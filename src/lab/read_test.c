@@ -58,6 +58,12 @@ static const struct {
     {"slot update_slots: id  0 | task 5 | failed to truncate tokens with position >= 300 - "
      "clearing the memory",
      LINE_CLEAR, ENG_LLAMA, 0, 20260516, 0, 5, NO, 300, NO, NO, NO},
+    {"slot update_slots: id  3 | task 5 | partial seq_rm at p0=300 failed (recurrent backend "
+     "cannot roll into cache); clearing slot and re-evaluating from scratch",
+     LINE_CLEAR, ENG_LLAMA, 0, 0, 3, 5, NO, 300, NO, NO, NO},
+    {"slot update_slots: id  2 | task 5 | rescue: seq_rm at p0=340 failed; restored checkpoint at "
+     "pos=300 (n_past 340 -> 300, size = 62.813 MiB)",
+     LINE_RESTORE, ENG_LLAMA, 20260309, 0, 2, 5, NO, 300, NO, 300, NO},
     {"slot update_slots: id  0 | task 5 | Checking checkpoint with [99, 99] against 340...",
      LINE_CHECK, ENG_LLAMA, 20260306, 20260627, 0, 5, NO, 340, NO, 99, NO},
     {"slot   operator(): id  0 | task 5 | checking checkpoint with [99, 99] against 340...",

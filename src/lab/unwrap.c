@@ -757,6 +757,11 @@ static bool layer(struct unwrap *u, struct str *s, struct unwrapped *o, bool *mo
             return true;
         return memmem(s->p, s->n, "\"MESSAGE\"", 9) && journald_json(u, s, o);
     }
+    if (c == '>' && s->n > 2 && s->p[1] == ' ') { /* quoted in a reply */
+        o->wraps |= WRAP_OTHER;
+        cut_front(s, 2);
+        return true;
+    }
     if (c == '<' && s->n > 4) { /* syslog priority, with RFC 5424's version behind it */
         size_t i = 1;
         while (i < 4 && is_digit(s->p[i]))

@@ -235,6 +235,10 @@ static void indented(struct buf *out, const char *p, size_t n, int i)
     (void)i;
     buf_addf(out, "    %.*s\n", (int)n, p);
 }
+static void quoted(struct buf *out, const char *p, size_t n, int i)
+{
+    buf_addf(out, "> %d.%02d.000.000 I %.*s\n", i / 60, i % 60, (int)n, p);
+}
 static void daemontools(struct buf *out, const char *p, size_t n, int i)
 {
     buf_addf(out, "2026-05-22_01:%02d:52.12345 %.*s\n", i % 60, (int)n, p);
@@ -319,6 +323,7 @@ static const struct {
     {"pm2", pm2},
     {"colours, escape bytes lost", lost_escapes},
     {"indented", indented},
+    {"quoted", quoted},
     {"svlogd", daemontools},
     {"ts", moreutils_ts},
     {"stern", stern},
