@@ -250,6 +250,8 @@ static enum rc read_tools(struct messages *m, struct err *err)
         bad = !fn || !out || json_object_set(fn, "name", name) ||
               (json_is_string(text) && json_object_set(fn, "description", text)) ||
               (json_is_object(schema) && json_object_set(fn, "parameters", schema)) ||
+              (json_is_true(json_object_get(tool, "strict")) &&
+               json_object_set_new(fn, "strict", json_true())) ||
               json_object_set_new(out, "type", json_string("function")) ||
               json_object_set(out, "function", fn) || json_array_append(m->t.tools, out);
         json_decref(fn);
@@ -268,13 +270,34 @@ static enum rc read_tool_choice(struct messages *m, struct err *err)
         return RC_OK;
     if (!type)
         return err_set(err, RC_ARG, "tool_choice must be an object with a type");
-    if (!strcmp(type, "none"))
-        m->t.calls = false;
-    else if (strcmp(type, "auto") != 0)
-        return err_set(err, RC_UNSUPPORTED, "tool_choice of type %.40s is not supported", type);
     const enum rc rc =
         err_wrap(err, jread_bool(v, "disable_parallel_tool_use", &one, err), "tool_choice");
     m->t.max_calls = one ? 1 : 0;
+    if (rc || !strcmp(type, "auto"))
+        return rc;
+    if (!strcmp(type, "none")) {
+        m->t.calls = false;
+        return RC_OK;
+    }
+    if (!strcmp(type, "any"))
+        return constraint_must_call(&m->t.p.want, m->t.tools, NULL, err);
+    const char *name = json_string_value(json_object_get(v, "name"));
+    if (strcmp(type, "tool") != 0)
+        return err_set(err, RC_UNSUPPORTED, "tool_choice of type %.40s is not supported", type);
+    if (!name)
+        return err_set(err, RC_ARG, "tool_choice.name must be a string");
+    return constraint_must_call(&m->t.p.want, m->t.tools, name, err);
+}
+
+/* output_config.format, and output_format before it. */
+static enum rc read_format(struct messages *m, struct err *err)
+{
+    const json_t *o = m->c->body;
+    enum rc rc = constraint_read_format(json_object_get(o, "output_format"), "output_format",
+                                        &m->t.p.want, err);
+    if (!rc)
+        rc = constraint_read_format(json_object_get(json_object_get(o, "output_config"), "format"),
+                                    "output_config.format", &m->t.p.want, err);
     return rc;
 }
 
@@ -328,6 +351,8 @@ static enum rc read_request(struct messages *m, struct err *err)
         rc = read_tools(m, err);
     if (!rc)
         rc = read_tool_choice(m, err);
+    if (!rc)
+        rc = read_format(m, err);
     if (!rc)
         rc = read_thinking(m, err);
     if (!rc)
@@ -575,6 +600,7 @@ void anthropic_messages(struct call *c)
     struct messages m = {.c = c};
     struct err err;
     call_id(c, "msg_", m.id);
+    c->id = m.id;
     enum rc rc = read_request(&m, &err);
     const json_t *max = json_object_get(c->body, "max_tokens");
     if (!rc && (!max || json_is_null(max)))

@@ -203,7 +203,7 @@ static void errors_have_anthropics_shape(void **state)
         {hi, "\"tools\":[{\"type\":\"web_search_20250305\",\"name\":\"w\"}]", "tools[0].type",
          "web_search"},
         {hi, "\"tools\":[{}]", "tools[0].name", "string"},
-        {hi, "\"tool_choice\":{\"type\":\"any\"}", "tool_choice", "any"},
+        {hi, "\"tool_choice\":{\"type\":\"any\"}", "tool_choice", "no tools"},
         {hi, "\"thinking\":{}", "thinking", "type"},
         {hi, "\"mcp_servers\":[{}]", "mcp_servers", "not supported"},
         {hi, "\"stop_sequences\":[5]", "stop_sequences[0]", "string"},

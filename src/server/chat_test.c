@@ -273,7 +273,7 @@ static void wrong_conversations_name_the_place(void **state)
         {"\"tools\":5", "tools", "array"},
         {"\"tools\":[{\"type\":\"retrieval\"}]", "tools[0].type", "function"},
         {"\"tools\":[{\"type\":\"function\"}]", "tools[0].function.name", "string"},
-        {"\"tool_choice\":\"required\"", "tool_choice", "not supported"},
+        {"\"tool_choice\":\"required\"", "tool_choice", "no tools"},
         {"\"functions\":[]", "functions", "use tools"},
         {"\"store\":true", "store", "not supported"},
         {"\"modalities\":[\"audio\"]", "modalities[0]", "not supported"},

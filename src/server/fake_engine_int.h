@@ -40,9 +40,11 @@ struct engine {
     /* what the last job asked for; the pointers are not to be followed */
     struct job_desc last;
     char last_stop[64];
-    char last_hints; /* role of the last hint */
+    char last_hints;     /* role of the last hint */
+    char last_after[16]; /* grammar_after; empty: none */
     struct logit_bias last_bias;
     snap_id dropped;
+    struct plan plan; /* of every last piece */
 };
 
 struct job {
@@ -85,6 +87,7 @@ enum rc engine_submit(struct engine *e, const struct job_desc *d, struct job **o
     if (d->n_stop)
         snprintf(j->stop, sizeof j->stop, "%s", d->stop[0]);
     snprintf(e->last_stop, sizeof e->last_stop, "%s", j->stop);
+    snprintf(e->last_after, sizeof e->last_after, "%s", d->grammar_after ? d->grammar_after : "");
     if (d->n_bias)
         e->last_bias = d->bias[0];
     e->last = *d;
@@ -100,6 +103,7 @@ static struct piece *fake_last(struct job *j, struct piece *p, enum stop_kind st
     p->last = true;
     p->stop = stop;
     p->stop_word = stop == STOP_WORD ? j->stop : NULL;
+    p->plan = j->e->plan;
     if (stop == STOP_ERROR)
         err_set(&p->err, RC_NOMEM, "no memory for another token");
     j->ended = true;

@@ -4,6 +4,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "server/explain.h"
 #include "server/reply.h"
 
 enum { LOOK_NS = 50000000 }; /* how often client, clock and shutdown are looked at */
@@ -11,10 +12,11 @@ enum { LOOK_NS = 50000000 }; /* how often client, clock and shutdown are looked 
 /* ---- start and end ---- */
 
 static bool submit_all(struct gen *g, const struct prompts *prompts, const struct params *p,
-                       struct err *err)
+                       struct grammar *grammar, struct err *err)
 {
     struct job_desc d;
     params_to_job(g->c, p, &d);
+    d.grammar = grammar;
     d.hints = prompts->hints;
     d.n_hints = prompts->n_hints;
     for (uint32_t i = 0; i < prompts->n; i++) {
@@ -43,17 +45,28 @@ bool gen_start(struct gen *g, struct call *c, const struct prompts *prompts, con
                struct stream *stream)
 {
     struct err err;
-    *g = (struct gen){.c = c, .per_prompt = p->n, .stream = stream, .looked_ns = clock_mono_ns()};
+    *g = (struct gen){.c = c,
+                      .per_prompt = p->n,
+                      .stream = stream,
+                      .prompts = prompts,
+                      .no_cache = !p->cache_prompt || !strcmp(c->m->cache_policy, "none"),
+                      .looked_ns = clock_mono_ns()};
     g->jobs = mem_try_array((size_t)prompts->n * p->n, sizeof(struct job *));
     if (!g->jobs) {
         err_set(&err, RC_NOMEM, "out of memory for %u completions", prompts->n * p->n);
         reply_error(c, &err);
         return false;
     }
-    if (submit_all(g, prompts, p, &err))
-        return true;
-    gen_end(g);
-    return false;
+    struct grammar *grammar;
+    bool ok = !constraint_compile(c, &p->want, &grammar, &err);
+    if (!ok)
+        reply_error(c, &err);
+    else
+        ok = submit_all(g, prompts, p, grammar, &err);
+    grammar_free(grammar); /* the jobs have their own */
+    if (!ok)
+        gen_end(g);
+    return ok;
 }
 
 void gen_end(struct gen *g)
@@ -81,6 +94,17 @@ static void look_around(struct gen *g)
             job_cancel(g->jobs[i]);
 }
 
+/* For /cache/explain. */
+static void note(const struct gen *g, uint32_t k, const struct piece *last)
+{
+    struct explained e = {.index = k, .off = g->no_cache};
+    if (!g->c->id || last->stop == STOP_ERROR)
+        return;
+    snprintf(e.id, sizeof e.id, "%s", g->c->id);
+    explained_from(&e, last, g->prompts->hints, g->prompts->n_hints);
+    explain_note(g->c->s->explain, &e);
+}
+
 struct piece *gen_next(struct gen *g, uint32_t *which)
 {
     while (g->n_ended < g->n && !g->gone) {
@@ -94,6 +118,8 @@ struct piece *gen_next(struct gen *g, uint32_t *which)
                 continue;
             look_around(g);
             g->n_ended += p->last;
+            if (p->last)
+                note(g, k, p);
             g->turn = (k + 1) % g->n;
             *which = k;
             return p;

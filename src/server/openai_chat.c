@@ -110,13 +110,24 @@ static enum rc read_tool_choice(const json_t *o, struct talk *t, struct err *err
     const json_t *v = json_object_get(o, "tool_choice");
     const char *s = json_string_value(v);
     bool parallel = true;
-    if (s && !strcmp(s, "none"))
-        t->calls = false; /* the tools stay in the prompt, which so keeps its prefix */
-    else if (v && !json_is_null(v) && !(s && !strcmp(s, "auto")))
-        return err_set(err, RC_UNSUPPORTED, "tool_choice is not supported unless auto or none");
-    const enum rc rc = jread_bool(o, "parallel_tool_calls", &parallel, err);
+    const char *type = json_string_value(json_object_get(v, "type"));
+    enum rc rc = jread_bool(o, "parallel_tool_calls", &parallel, err);
     t->max_calls = parallel ? 0 : 1;
-    return rc;
+    if (rc || !v || json_is_null(v) || (s && !strcmp(s, "auto")))
+        return rc;
+    if (s && !strcmp(s, "none")) {
+        t->calls = false; /* the tools stay in the prompt, which so keeps its prefix */
+        return RC_OK;
+    }
+    if (s && !strcmp(s, "required"))
+        return constraint_must_call(&t->p.want, t->tools, NULL, err);
+    if (!type || strcmp(type, "function") != 0)
+        return err_set(err, RC_UNSUPPORTED,
+                       "tool_choice is not supported unless auto, none, required or a function");
+    const char *name = json_string_value(json_object_get(json_object_get(v, "function"), "name"));
+    if (!name)
+        return err_set(err, RC_ARG, "tool_choice.function.name must be a string");
+    return constraint_must_call(&t->p.want, t->tools, name, err);
 }
 
 /* reasoning_effort, chat_template_kwargs, enable_thinking: variables of the template. */
@@ -500,6 +511,7 @@ void openai_chat(struct call *c)
     struct chat m = {.c = c, .created = call_time()};
     struct err err;
     call_id(c, "chatcmpl-", m.id);
+    c->id = m.id;
     enum rc rc = read_request(&m, &err);
     if (!rc) {
         m.choices = mem_try_array(m.t.p.n, sizeof *m.choices);

@@ -290,17 +290,32 @@ static enum rc read_rest(struct responses *m, struct err *err)
         rc = jread_i64(o, "max_output_tokens", 1, INT32_MAX, &max, err);
     m->t.max_calls = parallel ? 0 : 1;
     m->t.p.n_predict = (int32_t)max;
-    v = json_object_get(json_object_get(json_object_get(o, "text"), "format"), "type");
-    if (!rc && json_is_string(v) && strcmp(json_string_value(v), "text") != 0)
-        rc = err_set(err, RC_UNSUPPORTED, "text.format of type %.40s is not supported",
-                     json_string_value(v));
-    v = json_object_get(o, "tool_choice");
-    const char *choice = json_string_value(v);
-    if (!rc && choice && !strcmp(choice, "none"))
-        m->t.calls = false;
-    else if (!rc && v && !json_is_null(v) && !(choice && !strcmp(choice, "auto")))
-        rc = err_set(err, RC_UNSUPPORTED, "tool_choice is not supported unless auto or none");
+    if (!rc)
+        rc = constraint_read_format(json_object_get(json_object_get(o, "text"), "format"),
+                                    "text.format", &m->t.p.want, err);
     return rc;
+}
+
+static enum rc read_tool_choice(struct responses *m, struct err *err)
+{
+    const json_t *v = json_object_get(m->c->body, "tool_choice");
+    const char *choice = json_string_value(v);
+    const char *type = json_string_value(json_object_get(v, "type"));
+    const char *name = json_string_value(json_object_get(v, "name"));
+    if (!v || json_is_null(v) || (choice && !strcmp(choice, "auto")))
+        return RC_OK;
+    if (choice && !strcmp(choice, "none")) {
+        m->t.calls = false;
+        return RC_OK;
+    }
+    if (choice && !strcmp(choice, "required"))
+        return constraint_must_call(&m->t.p.want, m->t.tools, NULL, err);
+    if (!type || strcmp(type, "function") != 0)
+        return err_set(err, RC_UNSUPPORTED,
+                       "tool_choice is not supported unless auto, none, required or a function");
+    if (!name)
+        return err_set(err, RC_ARG, "tool_choice.name must be a string");
+    return constraint_must_call(&m->t.p.want, m->t.tools, name, err);
 }
 
 static enum rc read_reasoning(struct responses *m, struct err *err)
@@ -333,6 +348,8 @@ static enum rc read_request(struct responses *m, struct err *err)
         rc = read_tools(m, err);
     if (!rc)
         rc = read_rest(m, err);
+    if (!rc)
+        rc = read_tool_choice(m, err);
     if (!rc)
         rc = read_reasoning(m, err);
     if (!rc)
@@ -458,8 +475,15 @@ static void write_response(struct jwrite *w, const char *key, const struct respo
     jwrite_end_obj(w);
     jwrite_bool(w, "store", false);
     jwrite_f64(w, "temperature", (double)m->t.p.sampling.temperature);
-    jwrite_raw(w, "text", "{\"format\":{\"type\":\"text\"}}");
-    jwrite_str(w, "tool_choice", m->t.calls || !m->t.tools ? "auto" : "none");
+    if (json_is_object(json_object_get(m->c->body, "text")))
+        write_given(w, m, "text");
+    else
+        jwrite_raw(w, "text", "{\"format\":{\"type\":\"text\"}}");
+    const json_t *choice = json_object_get(m->c->body, "tool_choice");
+    if (choice && !json_is_null(choice))
+        jwrite_json(w, "tool_choice", choice);
+    else
+        jwrite_str(w, "tool_choice", "auto");
     if (json_object_get(m->c->body, "tools"))
         write_given(w, m, "tools");
     else
@@ -650,6 +674,7 @@ void openai_responses(struct call *c)
     struct responses m = {.c = c, .created = call_time()};
     struct err err;
     call_id(c, "resp_", m.id);
+    c->id = m.id;
     if (read_request(&m, &err)) {
         reply_error(c, &err);
     } else if (m.t.p.stream) {

@@ -28,9 +28,6 @@ static const struct {
     {"min_keep", NUMBER, 0},
     {"n_indent", NUMBER, 0},
     {"t_max_predict_ms", NUMBER, 0},
-    {"grammar", EMPTY, 0},
-    {"json_schema", EMPTY, 0},
-    {"response_format", EMPTY, 0},
     {"lora", EMPTY, 0},
     {"image_data", EMPTY, 0},
     {"multimodal_data", EMPTY, 0},
@@ -333,6 +330,8 @@ enum rc params_read(const struct call *c, struct params *p, struct err *err)
         rc = read_i32(o, "sse_ping_interval", -1, INT32_MAX, &p->sse_ping_s, err);
     if (!rc)
         rc = read_bias(c, p, err);
+    if (!rc)
+        rc = constraint_read(o, &p->want, err);
     p->n_probs = (uint32_t)n_probs;
     if (!p->sampling.has_seed) {
         p->sampling.has_seed = true;
@@ -345,6 +344,7 @@ enum rc params_read(const struct call *c, struct params *p, struct err *err)
 
 void params_release(struct params *p)
 {
+    constraint_release(&p->want);
     mem_free(p->bias);
     p->bias = NULL;
     p->n_bias = p->cap_bias = 0;
@@ -358,6 +358,7 @@ void params_to_job(const struct call *c, const struct params *p, struct job_desc
                            .n_bias = (uint32_t)p->n_bias,
                            .stop = p->stop,
                            .n_stop = p->n_stop,
+                           .grammar_after = p->grammar_after,
                            .n_probs = p->n_probs,
                            .think = p->think,
                            .family = p->family,
@@ -394,6 +395,7 @@ void params_write(struct jwrite *w, const char *key, const struct params *p, uin
         jwrite_end_obj(w);
     }
     jwrite_end_arr(w);
+    jwrite_strn(w, "grammar", p->want.gbnf.p, p->want.gbnf.n);
     jwrite_u64(w, "n_probs", p->n_probs);
     jwrite_bool(w, "timings_per_token", p->timings_per_token);
     jwrite_arr(w, "samplers");

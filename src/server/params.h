@@ -7,7 +7,7 @@
 #ifndef HOLDFAST_SERVER_PARAMS_H
 #define HOLDFAST_SERVER_PARAMS_H
 
-#include "server/server_int.h"
+#include "server/constrain.h"
 
 enum { MAX_STOPS = 32, MAX_CHOICES = 64 };
 
@@ -20,6 +20,8 @@ struct params {
     struct logit_bias *bias; /* [n_bias] */
     size_t n_bias, cap_bias;
     uint32_t n_probs;
+    struct constraint want;
+    const char *grammar_after; /* job_desc's; NULL: at once */
     uint64_t family;
     int32_t think_budget; /* tokens of reasoning; -1: no limit (thinking.h) */
     bool think_given;     /* by the request */

@@ -6,8 +6,10 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "server/explain.h"
 #include "server/reply.h"
 #include "server/route.h"
+#include "text/grammar_cache.h"
 
 /* ---- who may ask ---- */
 
@@ -191,6 +193,7 @@ enum rc server_start(const struct server_opts *o, struct server **out, struct er
     if (o->replay_bytes)
         s->replay = replay_new(&(struct replay_opts){.bytes = o->replay_bytes,
                                                      .keep_thinking = o->replay_thinking});
+    s->explain = explain_new();
     const struct http_opts h = {.host = o->host,
                                 .port = o->port,
                                 .max_body = o->max_body,
@@ -199,6 +202,7 @@ enum rc server_start(const struct server_opts *o, struct server **out, struct er
     const enum rc rc = http_start(&h, handle, s, &s->http, err);
     if (rc) {
         replay_free(s->replay);
+        explain_free(s->explain);
         mem_free(s);
         return rc;
     }
@@ -214,6 +218,7 @@ uint16_t server_port(const struct server *s)
 void server_ready(struct server *s, const struct served *served)
 {
     s->served = *served;
+    s->grammars = grammar_cache_new(served->vocab, 0);
     atomic_store_explicit(&s->ready, true, memory_order_release);
 }
 
@@ -225,5 +230,7 @@ void server_stop(struct server *s, uint64_t drain_ns)
     atomic_store_explicit(&s->end_ns, clock_mono_ns() + drain_ns, memory_order_relaxed);
     http_stop(s->http);
     replay_free(s->replay);
+    explain_free(s->explain);
+    grammar_cache_free(s->grammars);
     mem_free(s);
 }

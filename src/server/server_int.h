@@ -9,12 +9,17 @@
 #include "server/replay.h"
 #include "server/server.h"
 
+struct explain;
+struct grammar_cache;
+
 struct server {
     struct server_opts o;
     struct http_server *http;
     uint64_t started_ns; /* wall clock */
     struct served served;
     struct replay *replay; /* NULL: off */
+    struct explain *explain;
+    struct grammar_cache *grammars;
     atomic_bool ready; /* release: served is filled before */
     atomic_uint_fast64_t
         end_ns; /* monotonic; running jobs are cancelled then; UINT64_MAX: not yet */
@@ -29,6 +34,7 @@ struct call {
     json_t *body;     /* the parsed object; NULL for routes that take none */
     const char *tail; /* what followed a prefix route's path */
     bool anthropic;   /* errors in that shape */
+    const char *id;   /* the response's; NULL: it has none */
 };
 
 /* Seconds since 1970, for "created". */

@@ -192,7 +192,7 @@ static void wrong_requests_name_the_field(void **state)
         {"{\"prompt\":\"a\",\"logit_bias\":{\"1\":\"x\"}}", "logit_bias", "number or false"},
         {"{\"prompt\":\"a\",\"n_probs\":-1}", "n_probs", "-1"},
         {"{\"prompt\":\"a\",\"mirostat\":2}", "mirostat", "not supported"},
-        {"{\"prompt\":\"a\",\"grammar\":\"root ::= x\"}", "grammar", "not supported"},
+        {"{\"prompt\":\"a\",\"grammar\":\"root ::= x\"}", "grammar", "rule 'x'"},
         {"{\"prompt\":\"a\",\"lora\":[{\"id\":0}]}", "lora", "not supported"},
         {"{\"prompt\":\"a\",\"stream_options\":5}", "stream_options", "object"},
         {"{\"prompt\":\"a\",\"stream_options\":{\"include_usage\":5}}", "stream_options", "true"},

@@ -6,6 +6,7 @@
 #include "base/mem.h"
 #include "server/reply.h"
 #include "server/thinking.h"
+#include "server/volatile.h"
 
 /* ---- the prompt ---- */
 
@@ -47,9 +48,39 @@ static enum rc make_hints(struct talk *t, struct err *err)
     return RC_OK;
 }
 
+/* What the answer has to be, now that tools and prompt are known. */
+static enum rc settle_constraint(struct talk *t, struct err *err)
+{
+    struct constraint *const k = &t->p.want;
+    const bool may_call = t->calls && json_array_size(t->tools);
+    if (may_call && k->gbnf.n)
+        return err_set(err, RC_UNSUPPORTED,
+                       "grammar is not supported together with tools that may be called");
+    if (may_call && t->family == REPLY_GENERIC && k->schema)
+        return err_set(err, RC_UNSUPPORTED,
+                       "%s is not supported together with tools that may be called: the model's "
+                       "calls are JSON too",
+                       k->field);
+    if (k->field && t->continue_last)
+        return err_set(err, RC_UNSUPPORTED,
+                       "%s is not supported when the last message is the assistant's", k->field);
+    if (may_call && !k->field && constraint_any_strict(t->tools)) {
+        k->field = "tools";
+        k->in_text = true;
+    }
+    k->tools = may_call && k->field ? t->tools : NULL;
+    k->parallel = t->max_calls != 1;
+    t->p.grammar_after = k->field && t->prompt.thinking ? "</think>" : NULL;
+    return RC_OK;
+}
+
 enum rc talk_prepare(struct talk *t, struct err *err)
 {
+    t->family = reply_family_of(chat_template_source(t->c->m->chat));
     struct replay *replay = t->c->s->replay;
+    const enum rc dropped = volatile_drop(t->c->s->o.drop_volatile, &t->messages, err);
+    if (dropped)
+        return dropped;
     if (replay) {
         const enum rc looked = replay_look(replay, &t->messages, &t->look, err);
         if (looked)
@@ -77,6 +108,8 @@ enum rc talk_prepare(struct talk *t, struct err *err)
     if (!rc)
         rc = make_hints(t, err);
     if (!rc)
+        rc = settle_constraint(t, err);
+    if (!rc)
         rc = thinking_limit(t, err);
     t->prompts.v = &t->tokens;
     t->prompts.n = 1;
@@ -94,8 +127,7 @@ static void relay_event(void *ctx, const struct reply_event *e)
 
 static bool make_choices(struct talk *t, const struct talk_sink *sink, void *ctx, struct err *err)
 {
-    const struct str source = chat_template_source(t->c->m->chat);
-    const struct reply_opts o = {.family = reply_family_of(source),
+    const struct reply_opts o = {.family = t->family,
                                  .tools = t->calls ? t->tools : NULL,
                                  .thinking_open = t->prompt.thinking,
                                  .keep_thinking = t->keep_thinking,

@@ -27,6 +27,7 @@ struct talk {
     const char *effort;                /* of reasoning, as the request has it; NULL: not said */
 
     /* made by talk_prepare */
+    enum reply_family family;
     struct replay_look look;
     struct chat_prompt prompt;
     struct tokens tokens;
