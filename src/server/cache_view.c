@@ -40,6 +40,8 @@ static void write_entry(struct jwrite *w, const struct engine_view *v, const str
     jwrite_u64(w, "hits", e->hits);
     jwrite_u64(w, "pins", e->pins);
     jwrite_f64(w, "value", e->value);
+    jwrite_bool(w, "in_ram", e->in_ram);
+    jwrite_bool(w, "on_disk", e->on_disk);
     jwrite_fixed(w, "age_s", seconds_since(e->made_ns, now_ns), 3);
     jwrite_fixed(w, "idle_s", seconds_since(e->used_ns, now_ns), 3);
     if (e->above)
@@ -78,6 +80,31 @@ static void write_totals(struct jwrite *w, const struct call *c, const struct en
     jwrite_u64(w, "evictions", s->evictions);
 }
 
+static void write_disk(struct jwrite *w, const struct engine_view *v)
+{
+    const struct disk_stats *d = &v->disk;
+    if (!v->has_disk) {
+        jwrite_null(w, "disk");
+        return;
+    }
+    jwrite_obj(w, "disk");
+    jwrite_u64(w, "budget_bytes", d->max_bytes);
+    jwrite_u64(w, "bytes", d->bytes);
+    jwrite_u64(w, "n_files", d->n_files);
+    jwrite_u64(w, "n_entries", d->n_entries);
+    jwrite_u64(w, "n_only_here", v->cache.n_disk_only);
+    jwrite_u64(w, "writes", d->writes);
+    jwrite_u64(w, "written_bytes", d->write_bytes);
+    jwrite_fixed(w, "write_s", (double)d->write_ns * 1e-9, 3);
+    jwrite_u64(w, "reads", d->reads);
+    jwrite_u64(w, "read_bytes", d->read_bytes);
+    jwrite_fixed(w, "read_s", (double)d->read_ns * 1e-9, 3);
+    jwrite_u64(w, "failed_writes", d->failed_writes);
+    jwrite_u64(w, "failed_reads", d->failed_reads);
+    jwrite_bool(w, "writes_off", d->writes_off);
+    jwrite_end_obj(w);
+}
+
 void cache_view_get(struct call *c)
 {
     struct engine_view v;
@@ -94,6 +121,7 @@ void cache_view_get(struct call *c)
     jwrite_init(&w, &b);
     jwrite_obj(&w, NULL);
     write_totals(&w, c, &v);
+    write_disk(&w, &v);
     jwrite_arr(&w, "entries");
     for (uint32_t i = 0; i < v.n_entries; i++)
         write_entry(&w, &v, &v.entries[i], now);

@@ -79,6 +79,32 @@ static void cache_names(struct buf *b, const struct engine_view *v)
     gauge(b, "holdfast_snapshot_bytes", "Bytes of recurrent snapshots.", (double)v->snap_bytes);
 }
 
+static void disk_names(struct buf *b, const struct engine_view *v)
+{
+    const struct cache_stats *s = &v->cache;
+    const struct disk_stats *d = &v->disk;
+    if (!v->has_disk)
+        return;
+    gauge(b, "holdfast_disk_entries", "Snapshots on disk.", d->n_entries);
+    gauge(b, "holdfast_disk_only_entries", "Snapshots on disk and not in memory.", s->n_disk_only);
+    gauge(b, "holdfast_disk_bytes", "Bytes of files in --cache-dir.", (double)d->bytes);
+    gauge(b, "holdfast_disk_budget_bytes", "--cache-disk.", (double)d->max_bytes);
+    counter(b, "holdfast_disk_evictions_total", "Snapshots evicted from disk.",
+            (double)s->disk_evictions);
+    counter(b, "holdfast_disk_writes_total", "Snapshots written.", (double)d->writes);
+    counter(b, "holdfast_disk_written_bytes_total", "Bytes written.", (double)d->write_bytes);
+    counter(b, "holdfast_disk_write_seconds_total", "Seconds spent writing.",
+            (double)d->write_ns * 1e-9);
+    counter(b, "holdfast_disk_reads_total", "Snapshots read back.", (double)d->reads);
+    counter(b, "holdfast_disk_read_bytes_total", "Bytes read back.", (double)d->read_bytes);
+    counter(b, "holdfast_disk_read_seconds_total", "Seconds spent reading.",
+            (double)d->read_ns * 1e-9);
+    counter(b, "holdfast_disk_failed_writes_total", "Writes that failed.",
+            (double)d->failed_writes);
+    counter(b, "holdfast_disk_failed_reads_total", "Snapshots that were damaged, and lost.",
+            (double)d->failed_reads);
+}
+
 void metrics_get(struct call *c)
 {
     struct engine_view v;
@@ -90,6 +116,7 @@ void metrics_get(struct call *c)
     struct buf b = BUF_INIT;
     llama_names(&b, &v);
     cache_names(&b, &v);
+    disk_names(&b, &v);
     if (b.failed) {
         err_set(&err, RC_NOMEM, "out of memory for the metrics");
         reply_error(c, &err);
