@@ -11,11 +11,12 @@ static void add_reused(struct buf *out, const struct turn *t)
 {
     buf_addf(out, ", reused %u", t->t.n_reused);
     const uint32_t restored = t->t.n_reused - t->t.n_shared;
+    const char *tier = t->plan.fetch ? "disk" : "RAM";
     if (restored && t->t.n_shared)
-        buf_addf(out, " (%u %s, RAM; %u from a request in flight)", restored,
-                 cut_kind_name(t->plan.restore_kind), t->t.n_shared);
+        buf_addf(out, " (%u %s, %s; %u from a request in flight)", restored,
+                 cut_kind_name(t->plan.restore_kind), tier, t->t.n_shared);
     else if (restored)
-        buf_addf(out, " (%s, RAM)", cut_kind_name(t->plan.restore_kind));
+        buf_addf(out, " (%s, %s)", cut_kind_name(t->plan.restore_kind), tier);
     else if (t->t.n_shared)
         buf_addf(out, " (from a request in flight)");
 }

@@ -34,6 +34,11 @@ static void the_line_says_what_was_reused_and_from_where(void **state)
            "request 3: prompt 4947, reused 2531 (2500 branch, RAM; 31 from a request in flight), "
            "evaluated 2416 in 7.10 s (340.2 tok/s), generated 32 in 0.66 s (48.5 tok/s), "
            "stop limit");
+    t.t.n_shared = 0;
+    t.plan.start = 2531;
+    t.plan.fetch = true;
+    expect(&t, "request 3: prompt 4947, reused 2531 (branch, disk), evaluated 2416 in 7.10 s "
+               "(340.2 tok/s), generated 32 in 0.66 s (48.5 tok/s), stop limit");
 }
 
 static void the_line_says_why_less_was_reused_than_is_common(void **state)
