@@ -17,6 +17,7 @@
 #include "cli/host.h"
 #include "cli/opts.h"
 #include "cli/opts_llama.h"
+#include "server/volatile.h"
 #include "cli/opts_place.h"
 
 enum { MAX_KEYS = 256 };
@@ -39,6 +40,7 @@ struct settings {
     int64_t cache_ram_mib;
     uint32_t replay_mib;
     int32_t reasoning_budget;
+    const char *drop_volatile;
     /* made from them */
     char *key_text; /* owns what keys point into */
     const char *keys[MAX_KEYS];
@@ -108,6 +110,8 @@ static enum opts_result parse(struct settings *s, int argc, char **argv)
          .max = 1 << 20},
         {"--replay-thinking", OPT_FLAG, &v->replay_thinking,
          .help = "also reasoning that the template drops from old turns"},
+        {"--drop-volatile", OPT_STR, &s->drop_volatile, .arg = "LIST",
+         .help = "lines of system prompts to leave out: billing, date, git, cwd, session, all"},
         {"--events", OPT_STR, &h->events_path, .arg = "FILE",
          .help = "write every cache decision as a line of JSON"},
 
@@ -306,12 +310,22 @@ static bool set_kv_type(struct settings *s)
     return true;
 }
 
+static bool set_volatile(struct settings *s)
+{
+    char line[320];
+    struct err err;
+    if (!s->drop_volatile || !volatile_parse(s->drop_volatile, &s->host.server.drop_volatile, &err))
+        return true;
+    snprintf(line, sizeof line, "--drop-volatile: %s", err.msg);
+    return wrong(line);
+}
+
 static bool settle(struct settings *s)
 {
     struct host_opts *h = &s->host;
     if (!h->model_path)
         return wrong("which model?  -m FILE (holdfast serve --help)");
-    if (!set_log(s) || !set_keys(s) || !set_kv_type(s))
+    if (!set_log(s) || !set_keys(s) || !set_kv_type(s) || !set_volatile(s))
         return false;
     h->lg = h->server.lg = &s->lg;
     h->server.port = (uint16_t)s->port;

@@ -32,7 +32,7 @@ enum rc thinking_limit(struct talk *t, struct err *err)
 {
     /* as the template writes it, so that the answer rendered again is the same text */
     const bool lines = mentions(t, "\\n</think>\\n\\n");
-    const char *end = lines ? "\n</think>\n\n" : "</think>";
+    const char *end = !lines ? "</think>" : t->p.want.field ? "\n</think>" : "\n</think>\n\n";
     if (t->p.think_budget < 0 || t->continue_last)
         return RC_OK;
     const enum rc rc = bpe_encode(t->c->m->vocab, str_of(end),
