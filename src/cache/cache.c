@@ -62,6 +62,10 @@ enum rc cache_new(const struct cache_opts *o, struct cache **out, struct err *er
     c->tree_cap = o->tree_bytes ? o->tree_bytes : 256 * MIB;
     if (o->charge_tree) /* more of it knows more, but takes the place of state */
         c->tree_cap = MIN(c->tree_cap, MAX(o->ram_bytes / 64, MIN(o->ram_bytes / 16, 4 * MIB)));
+    if (o->charge_tree && c->tree_cap < MIN_TREE) {
+        c->tree_free = MIN_TREE - c->tree_cap;
+        c->tree_cap = MIN_TREE;
+    }
     struct radix_hooks hooks = entry_hooks;
     hooks.ctx = c;
     enum rc rc = RC_OK;
@@ -104,11 +108,25 @@ uint64_t cache_overhead(const struct cache *c)
            (c->policy->bytes ? c->policy->bytes(c) : 0);
 }
 
+/* The part of the tree that counts against the budget. */
+static uint64_t charged(const struct cache *c)
+{
+    const uint64_t all = c->o.charge_tree ? cache_overhead(c) : 0;
+    return all > c->tree_free ? all - c->tree_free : 0;
+}
+
+/* A ghost's tokens teach as much as the ghost: a quarter of a small tree is theirs. */
+static uint32_t max_ghosts(const struct cache *c)
+{
+    const uint64_t fit = c->tree_cap / 4 / sizeof(struct entry);
+    return fit < MAX_GHOSTS ? (uint32_t)fit : MAX_GHOSTS;
+}
+
 uint64_t cache_used(const struct cache *c, enum tier t)
 {
     const enum layer l = t == TIER_RAM ? c->ram : LAYER_DISK;
     return c->ranks[t].n * entry_own_bytes(c, t) + c->n_pages[l] * c->page_bytes +
-           (t == TIER_RAM && c->o.charge_tree ? cache_overhead(c) : 0);
+           (t == TIER_RAM ? charged(c) : 0);
 }
 
 /* -- eviction -------------------------------------------------------------------------------- */
@@ -237,7 +255,7 @@ bool cache_make_room(struct cache *c, uint64_t need, snap_id *own, uint64_t now_
 
 void cache_settle(struct cache *c, uint64_t now_ns)
 {
-    while (c->n_ghosts > MAX_GHOSTS)
+    while (c->n_ghosts > max_ghosts(c))
         entry_forget(c, c->ghost_oldest);
     if (cache_overhead(c) > c->tree_cap) {
         /* an eighth at once: a pass costs the same however little it frees */

@@ -75,7 +75,8 @@ struct cache_opts {
     uint32_t step;        /* grid of CUT_GRID; 0 = none */
     uint64_t tree_bytes;  /* cap of the token tree and ghosts; 0 = 256 MiB */
     bool charge_tree;     /* the tree's bytes count against ram_bytes (the tree then takes at most a
-                           * 64th of it, or 4 MiB) */
+                           * 64th of it, or 4 MiB); 1 MiB it has in any case, so that the causes of
+                           * losses are known, and what this is beyond its share is not counted */
     double rates[CACHE_N_RATES]; /* tokens/s, bytes/s, bytes/s to begin with; 0 = a guess */
     struct cache_ops ops;
 };
@@ -118,6 +119,7 @@ struct plan {
     /* why lcp - start tokens are evaluated again; the five add up to it */
     uint32_t lost_placement, lost_rejected, lost_evicted, lost_minimum, lost_last;
     uint64_t evicted_ns; /* with lost_evicted: when that entry went */
+    bool forks;          /* at lcp an earlier path goes on otherwise (else it ends there) */
     /* restore is on disk, or on its way from there for another request: read its snapshot and the KV of
      * [fetch_from, start) (what lies before is in memory: cache_donor), then cache_fetched(). */
     bool fetch;

@@ -12,6 +12,7 @@ enum {
     MIN_TOKENS = 32,    /* an entry saves at least that many over the one above it */
     MIN_WAIT = 128,     /* waiting for another request pays from that many tokens on */
     MAX_GHOSTS = 20000, /* entries without a state, kept for what they teach */
+    MIN_TREE = MIB,     /* with budgets too small for it: what went before is known all the same */
 };
 
 enum layer { LAYER_ANY, LAYER_RAM, LAYER_DISK, N_LAYERS }; /* see entry.c */
@@ -78,7 +79,7 @@ struct active {
 struct cache {
     struct cache_opts o;
     uint64_t page_bytes;
-    uint64_t tree_cap;
+    uint64_t tree_cap, tree_free; /* free: of it, not charged */
     const struct policy *policy;
     void *policy_state;
 

@@ -172,6 +172,20 @@ static void attribute(const struct cache *c, const struct plan_req *r, const str
         plan->lost_placement = l->limit - top;
 }
 
+/* Whether a path walked before goes on otherwise than the prompt does; made-up tokens are no path. */
+static bool forks(const struct cache *c, const struct plan_req *r, const struct lookup *l)
+{
+    if (!l->path->n || l->lcp == r->n || l->done < l->lcp)
+        return false;
+    const struct radix_node *x = radix_at(&c->tree, l->path->nodes[l->path->n - 1]);
+    if (x->end > l->lcp)
+        return x->label[l->lcp - x->start] >= 0;
+    for (uint32_t k = x->child; k; k = radix_at(&c->tree, k)->next)
+        if (radix_at(&c->tree, k)->label[0] >= 0)
+            return true;
+    return false;
+}
+
 /* -- placing ---------------------------------------------------------------------------------- */
 
 bool candidates_add(struct candidates *cs, uint32_t above, uint32_t to, uint32_t pos,
@@ -340,6 +354,7 @@ enum rc plan_make(struct cache *c, const struct plan_req *r, uint64_t now_ns, st
     plan->ticket = a->ticket;
     plan->start = l.start;
     plan->lcp = r->no_reuse ? 0 : l.done;
+    plan->forks = !r->no_reuse && forks(c, r, &l);
     if (!r->no_reuse)
         attribute(c, r, &l, plan);
     if (c->policy->observe)

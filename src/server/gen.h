@@ -15,6 +15,8 @@ struct gen {
     struct job **jobs; /* [n]; prompt i, completion k is i * per_prompt + k */
     uint32_t n, per_prompt;
     uint32_t n_ended, turn;
+    const struct prompts *prompts; /* borrowed until gen_end */
+    bool no_cache;
     struct stream *stream; /* NULL for a whole reply */
     uint64_t looked_ns;    /* when the client was last looked for */
     bool gone;

@@ -2,7 +2,8 @@
  *
  * Source: the README of llama.cpp's server.  Where that leaves a choice: tokens_cached is the number of
  * tokens the sequence held at its end, id_slot is -1 because slots mean nothing here, and model is the
- * alias that is served, whatever the request called it.
+ * alias that is served, whatever the request called it.  id is ours: it names the response for
+ * /cache/explain.
  */
 #include <string.h>
 
@@ -14,6 +15,7 @@
 
 struct completion {
     struct call *c;
+    char id[48];
     struct params p;
     struct prompts prompts;
     const json_t *fields; /* response_fields, or NULL */
@@ -54,6 +56,7 @@ static void write_final(struct buf *b, const struct completion *m, uint32_t i,
     struct buf text = BUF_INIT;
     jwrite_init(&w, b);
     jwrite_obj(&w, NULL);
+    jwrite_str(&w, "id", m->id);
     jwrite_u64(&w, "index", i);
     jwrite_strn(&w, "content", buf_str(&a->text), whole ? a->text.n : 0);
     write_tokens(&w, "tokens", a->tokens.v, whole && m->p.return_tokens ? a->tokens.n : 0);
@@ -210,6 +213,8 @@ void llama_completion(struct call *c)
 {
     struct completion m = {.c = c};
     struct err err;
+    call_id(c, "cmpl-", m.id);
+    c->id = m.id;
     enum rc rc = params_read(c, &m.p, &err);
     if (!rc)
         rc = read_fields(&m, &err);

@@ -263,6 +263,7 @@ void openai_completions(struct call *c)
     struct completion m = {.c = c, .created = call_time()};
     struct err err;
     call_id(c, "cmpl-", m.id);
+    c->id = m.id;
     if (read_request(&m, &err)) {
         reply_error(c, &err);
     } else if (make_echoes(&m)) {

@@ -43,6 +43,7 @@ static const struct route routes[] = {
     {"POST", "/slots/", refuse_slot_action, ROUTE_PREFIX},
     {"GET", "/metrics", metrics_get, 0},
     {"GET", "/cache", cache_view_get, 0},
+    {"GET", "/cache/explain", explain_get, 0},
     {"DELETE", "/cache/", cache_view_delete, ROUTE_PREFIX},
     {"POST", "/tokenize", llama_tokenize, ROUTE_JSON},
     {"POST", "/detokenize", llama_detokenize, ROUTE_JSON},

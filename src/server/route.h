@@ -36,6 +36,8 @@ void metrics_get(struct call *c);
 /* cache_view.c */
 void cache_view_get(struct call *c);
 void cache_view_delete(struct call *c);
+/* explain.c */
+void explain_get(struct call *c);
 /* openai_models.c, openai_completions.c */
 void openai_models(struct call *c);
 void openai_model(struct call *c);
