@@ -217,7 +217,7 @@ static uint32_t number(struct schema_build *b)
     grammar_empty_edge(g, e, exponent);
     grammar_bytes_edge(g, e, '+', '+', exponent);
     grammar_bytes_edge(g, e, '-', '-', exponent);
-    digits(g, exponent, 1, 3, r.final);
+    digits(g, exponent, 1, 2, r.final); /* with three a double may overflow */
     return b->number;
 }
 
