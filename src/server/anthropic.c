@@ -165,13 +165,28 @@ static enum rc add_block(struct draft *d, json_t *list, const char *role, const 
     return err_set(err, RC_UNSUPPORTED, "%s of type %.40s is not supported", where, type);
 }
 
+/* Claude Code sends some of its instructions as messages of the role system. */
+static enum rc add_system(json_t *list, const json_t *m, size_t i, struct err *err)
+{
+    char where[40];
+    json_t *text;
+    snprintf(where, sizeof where, "messages[%zu].content", i);
+    const enum rc rc = texts_only(json_object_get(m, "content"), where, &text, err);
+    if (rc)
+        return rc;
+    return push(list, "system", text) ? RC_OK
+                                      : err_set(err, RC_NOMEM, "out of memory for %s", where);
+}
+
 /* Tool results become messages of their own, before the rest of the turn. */
 static enum rc add_message(json_t *list, const json_t *m, size_t i, struct err *err)
 {
     const char *role = json_string_value(json_object_get(m, "role"));
     json_t *content = json_object_get(m, "content");
+    if (role && !strcmp(role, "system"))
+        return add_system(list, m, i, err);
     if (!role || (strcmp(role, "user") != 0 && strcmp(role, "assistant") != 0))
-        return err_set(err, RC_ARG, "messages[%zu].role must be user or assistant", i);
+        return err_set(err, RC_ARG, "messages[%zu].role must be user, assistant or system", i);
     if (json_is_string(content))
         return push(list, role, json_incref(content))
                    ? RC_OK

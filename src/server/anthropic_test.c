@@ -112,6 +112,18 @@ static void both_protocols_make_the_same_prompt(void **state)
     buf_release(&b);
 }
 
+/* As Claude Code sends them; the template of this test takes a system message in front only. */
+static void system_messages_between_others_are_taken(void **state)
+{
+    struct world *w = *state;
+    const int64_t without = count(w, request(hi, ""));
+    const int64_t with =
+        count(w, request("[{\"role\":\"user\",\"content\":\"hi\"},{\"role\":\"system\",\"content\":"
+                         "[{\"type\":\"text\",\"text\":\"Agents: none\"}]}]",
+                         ""));
+    assert_true(with > without);
+}
+
 static void thinking_can_be_switched_off(void **state)
 {
     struct world *w = *state;
@@ -189,8 +201,8 @@ static void errors_have_anthropics_shape(void **state)
         const char *messages, *more, *param, *message;
     } cases[] = {
         {"[]", "", "messages", "something in it"},
-        {"[5]", "", "messages[0].role", "user or assistant"},
-        {"[{\"role\":\"system\",\"content\":\"x\"}]", "", "messages[0].role", "user or assistant"},
+        {"[5]", "", "messages[0].role", "user, assistant or system"},
+        {"[{\"role\":\"system\",\"content\":5}]", "", "messages[0].content", "text blocks"},
         {"[{\"role\":\"user\",\"content\":5}]", "", "messages[0].content", "array"},
         {"[{\"role\":\"user\",\"content\":[{\"type\":\"image\"}]}]", "", "messages[0].content[0]",
          "image"},
@@ -239,9 +251,13 @@ static void errors_have_anthropics_shape(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        T(a_message_has_anthropics_shape),      T(ends_have_anthropics_names),
-        T(both_protocols_make_the_same_prompt), T(thinking_can_be_switched_off),
-        T(a_stream_has_anthropics_events),      T(errors_have_anthropics_shape),
+        T(a_message_has_anthropics_shape),
+        T(ends_have_anthropics_names),
+        T(both_protocols_make_the_same_prompt),
+        T(thinking_can_be_switched_off),
+        T(system_messages_between_others_are_taken),
+        T(a_stream_has_anthropics_events),
+        T(errors_have_anthropics_shape),
     };
     return cmocka_run_group_tests(tests, group_set_up, group_tear_down);
 }

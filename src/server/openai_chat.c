@@ -11,6 +11,7 @@
 #include "server/said.h"
 #include "server/shape.h"
 #include "server/talk.h"
+#include "server/thinking.h"
 
 struct chat {
     struct call *c;
@@ -537,7 +538,7 @@ void openai_chat(struct call *c)
 
 void openai_apply_template(struct call *c)
 {
-    struct talk t = {0};
+    struct talk t = {.p.think_budget = thinking_default(c->s)};
     struct err err;
     enum rc rc = read_conversation(c, &t, &err);
     if (!rc)

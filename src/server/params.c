@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "server/thinking.h"
 #include "text/bpe.h"
 
 /* ---- what we do not do ---- */
@@ -304,9 +305,7 @@ enum rc params_read(const struct call *c, struct params *p, struct err *err)
     *p = (struct params){.sampling = c->s->o.sampling,
                          .n_predict = c->s->o.n_predict,
                          .cache_prompt = !c->s->o.no_cache,
-                         .think_budget = c->s->o.no_thinking    ? 0
-                                         : c->s->o.think_budget ? (int32_t)c->s->o.think_budget
-                                                                : -1,
+                         .think_budget = thinking_default(c->s),
                          .sse_ping_s = c->s->o.sse_ping_s};
     int64_t n_probs = 0;
     enum rc rc = refuse(o, err);

@@ -8,6 +8,11 @@ static const struct {
     int32_t budget;
 } efforts[] = {{"none", 0}, {"minimal", 512}, {"low", 2048}, {"medium", 8192}};
 
+int32_t thinking_default(const struct server *s)
+{
+    return s->o.no_thinking ? 0 : s->o.think_budget ? (int32_t)s->o.think_budget : -1;
+}
+
 static bool mentions(const struct talk *t, const char *what)
 {
     return str_find(chat_template_source(t->c->m->chat), str_of(what), 0) >= 0;

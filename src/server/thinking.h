@@ -9,6 +9,8 @@
 
 #include "server/talk.h"
 
+/* Of requests that do not say. */
+int32_t thinking_default(const struct server *s);
 /* Before rendering: t->effort becomes a budget, a budget of 0 the template's enable_thinking. */
 NODISCARD enum rc thinking_settle(struct talk *t, struct err *err);
 /* After rendering: t->p.think, which is what the job is told. */

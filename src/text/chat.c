@@ -157,25 +157,31 @@ static json_t *message_for(const struct chat_caps *caps, const json_t *m)
     return NULL;
 }
 
-/* For templates that have no place for it: the system message goes before the first user's text. */
-static json_t *fold_system(const json_t *system, const json_t *user)
+/* A message's content as text; owned. */
+static json_t *content_text(const json_t *m)
+{
+    json_t *const content = json_object_get(m, "content");
+    return json_is_array(content) ? join_parts(content) : json_incref(content);
+}
+
+/* A copy of m whose content is head's text, between, m's text, after; NULL when memory is out. */
+static json_t *join_messages(const struct chat_caps *caps, const json_t *m, const json_t *head,
+                             const char *between, const char *after)
 {
     struct buf b = BUF_INIT;
-    json_t *const s = json_is_array(json_object_get(system, "content"))
-                          ? join_parts(json_object_get(system, "content"))
-                          : json_incref(json_object_get(system, "content"));
-    json_t *const u = json_is_array(json_object_get(user, "content"))
-                          ? join_parts(json_object_get(user, "content"))
-                          : json_incref(json_object_get(user, "content"));
-    json_t *out = json_copy(json_unconst(user));
+    json_t *const s = head ? content_text(head) : json_string("");
+    json_t *const u = content_text(m);
+    json_t *out = json_copy(json_unconst(m));
     buf_add(&b, json_string_value(s), s ? json_string_length(s) : 0);
-    buf_adds(&b, "\n\n");
+    buf_adds(&b, between);
     buf_add(&b, json_string_value(u), u ? json_string_length(u) : 0);
-    if (!s || !u || !out || b.failed ||
-        json_object_set_new(out, "content", json_stringn_nocheck(b.p, b.n))) {
+    buf_adds(&b, after);
+    json_t *const text = b.failed ? NULL : json_stringn_nocheck(buf_str(&b), b.n);
+    if (!s || !u || !out || !text || json_object_set_new(out, "content", content_for(caps, text))) {
         json_decref(out);
         out = NULL;
     }
+    json_decref(text);
     json_decref(s);
     json_decref(u);
     buf_release(&b);
@@ -200,6 +206,49 @@ static bool is_role(const json_t *m, const char *role)
     return r && strcmp(r, role) == 0;
 }
 
+static bool set_role(json_t *m, const char *role)
+{
+    return m && !json_object_set_new(m, "role", json_string(role));
+}
+
+/* How a message is put into the one before it where the template has no place for it; *joined is owned
+ * and NULL when it stays on its own.  False when memory is out.
+ *
+ * Later system messages go behind the user's text or the tool's result before them rather than to the
+ * front: what stands before them was evaluated without them. */
+static bool join_before(const struct chat_caps *caps, const json_t *before, size_t n_before,
+                        json_t *m, json_t **joined)
+{
+    static const char open[] = "<system-reminder>\n", close[] = "\n</system-reminder>";
+    *joined = NULL;
+    if (!before)
+        return true;
+    if (n_before == 1 && !caps->system && is_role(before, "system") && is_role(m, "user")) {
+        *joined = join_messages(caps, m, before, "\n\n", "");
+        return *joined != NULL;
+    }
+    if (!is_role(m, "system") || caps->late_system)
+        return true;
+    if (is_role(before, "system") || is_role(before, "user") || is_role(before, "tool")) {
+        const bool same = is_role(before, "system");
+        char between[32];
+        snprintf(between, sizeof between, "\n\n%s", same ? "" : open);
+        *joined = join_messages(caps, m, before, between, same ? "" : close);
+        json_t *const whole = *joined ? json_copy(json_unconst(before)) : NULL;
+        if (!whole || json_object_set(whole, "content", json_object_get(*joined, "content"))) {
+            json_decref(whole);
+            return false;
+        }
+        json_decref(*joined);
+        *joined = whole;
+        return true;
+    }
+    json_t *const alone = join_messages(caps, m, NULL, open, close);
+    const bool ok = set_role(alone, "user") && !json_object_update(m, alone);
+    json_decref(alone);
+    return ok;
+}
+
 static enum rc normalise(const struct chat_caps *caps, const json_t *messages, struct normal *out,
                          struct err *err)
 {
@@ -222,16 +271,21 @@ static enum rc normalise(const struct chat_caps *caps, const json_t *messages, s
         json_t *const copy = message_for(caps, m);
         const size_t last = json_array_size(out->messages);
         const json_t *const before = last ? json_array_get(out->messages, last - 1) : NULL;
-        if (copy && last == 1 && !caps->system && is_role(before, "system") &&
-            is_role(copy, "user")) {
-            json_t *const both = fold_system(before, copy);
+        json_t *joined;
+        if (!copy || !join_before(caps, before, last, copy, &joined)) {
             json_decref(copy);
-            if (!both || json_array_set_new(out->messages, 0, both))
+            return no_memory(err);
+        }
+        if (joined) {
+            const bool user = is_role(copy, "user"); /* it is the message that counts */
+            json_decref(copy);
+            if (json_array_set_new(out->messages, last - 1, joined))
                 return no_memory(err);
-            out->index[0] = (int32_t)i;
+            if (user)
+                out->index[last - 1] = (int32_t)i;
             continue;
         }
-        if (!copy || json_array_append_new(out->messages, copy))
+        if (json_array_append_new(out->messages, copy))
             return no_memory(err);
         out->index[out->n++] = (int32_t)i;
     }
@@ -636,6 +690,11 @@ static void find_caps(struct chat_template *t)
         c->string_content ? "\"needle\"" : "[{\"type\":\"text\",\"text\":\"needle\"}]";
     c->system = shows(t, PROBE(role, "system", needle, user), NULL, "needle");
     c->developer = shows(t, PROBE(role, "developer", needle, user), NULL, "needle");
+    c->late_system = shows(t,
+                           PROBE("[%s,{\"role\":\"assistant\",\"content\":%s},"
+                                 "{\"role\":\"system\",\"content\":%s},%s]",
+                                 user, c->string_content ? "\"a\"" : "[]", needle, user),
+                           NULL, "needle");
     c->tools = shows(t, PROBE("[%s]", user), TOOL, "needle");
     c->tool_calls = shows(t, PROBE("[%s," CALL "]", user), TOOL, "needle");
     c->tool_results = shows(t,

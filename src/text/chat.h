@@ -12,6 +12,7 @@
 /* What a template was found to do, by rendering small conversations with it. */
 struct chat_caps {
     bool system;         /* shows a system message (else it is put before the first user's text) */
+    bool late_system;    /* shows one behind other messages (else it goes into the one before it) */
     bool developer;      /* takes the role developer (else it is rendered as system) */
     bool parts;          /* takes content as a list of parts (else texts are joined by newlines) */
     bool string_content; /* takes content as a string (else it becomes one part) */

@@ -302,11 +302,18 @@ static void probing_finds_what_a_template_does(void **state)
         const char *name;
         struct chat_caps caps;
     } want[] = {
-        {"chatml.jinja", {.system = 1, .developer = 1, .string_content = 1, .tool_results = 1}},
+        {"chatml.jinja",
+         {.system = 1, .late_system = 1, .developer = 1, .string_content = 1, .tool_results = 1}},
         {"chatml_tools.jinja",
-         {.system = 1, .string_content = 1, .tools = 1, .tool_calls = 1, .tool_results = 1}},
+         {.system = 1,
+          .late_system = 1,
+          .string_content = 1,
+          .tools = 1,
+          .tool_calls = 1,
+          .tool_results = 1}},
         {"thinking_dropped.jinja",
          {.system = 1,
+          .late_system = 1,
           .developer = 1,
           .string_content = 1,
           .tool_calls = 1,
@@ -323,16 +330,23 @@ static void probing_finds_what_a_template_does(void **state)
           .reasoning = 1,
           .thinks = 1}},
         {"gemma_turns.jinja",
-         {.system = 1, .developer = 1, .parts = 1, .string_content = 1, .tool_results = 1}},
+         {.system = 1,
+          .late_system = 1,
+          .developer = 1,
+          .parts = 1,
+          .string_content = 1,
+          .tool_results = 1}},
     };
     for (size_t i = 0; i < COUNT_OF(want); i++) {
         struct chat_template *const t = load(want[i].name);
         if (memcmp(chat_template_caps(t), &want[i].caps, sizeof want[i].caps) != 0) {
             const struct chat_caps *const c = chat_template_caps(t);
-            fail_msg("%s: system %d developer %d parts %d string %d tools %d calls %d results %d "
+            fail_msg("%s: system %d late %d developer %d parts %d string %d tools %d calls %d "
+                     "results %d "
                      "reasoning %d thinks %d",
-                     want[i].name, c->system, c->developer, c->parts, c->string_content, c->tools,
-                     c->tool_calls, c->tool_results, c->reasoning, c->thinks);
+                     want[i].name, c->system, c->late_system, c->developer, c->parts,
+                     c->string_content, c->tools, c->tool_calls, c->tool_results, c->reasoning,
+                     c->thinks);
         }
         chat_template_free(t);
     }
@@ -388,6 +402,42 @@ static void content_is_bent_to_what_the_template_takes(void **state)
         "{% endfor %}";
     assert_int_equal(chat_template_new(str_of(only_parts), NULL, &t, &err), RC_OK);
     expect_text(t, "[{\"role\":\"user\",\"content\":\"U\"}]", NULL, false, false, "[user]U");
+    chat_template_free(t);
+}
+
+static void system_messages_between_others_go_where_the_template_takes_them(void **state)
+{
+    (void)state;
+    static const char talk[] =
+        "[{\"role\":\"system\",\"content\":\"a\"},{\"role\":\"developer\",\"content\":\"b\"},"
+        "{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"q\"}]},"
+        "{\"role\":\"system\",\"content\":\"c\"},"
+        "{\"role\":\"assistant\",\"content\":\"r\"},{\"role\":\"system\",\"content\":\"d\"}]";
+    struct chat_template *t = load("qwen35_xml.jinja"); /* raises for such a message */
+    expect_text(t, talk, "{\"enable_thinking\": false}", false, false,
+                "<|im_start|>system\na\n\nb<|im_end|>\n"
+                "<|im_start|>user\nq\n\n<system-reminder>\nc\n</system-reminder><|im_end|>\n"
+                "<|im_start|>assistant\nr<|im_end|>\n"
+                "<|im_start|>user\n<system-reminder>\nd\n</system-reminder><|im_end|>\n"
+                "<|im_start|>assistant\n<think>\n\n</think>\n\n");
+    /* behind a tool's result: a message of the user there would be the last question */
+    expect_text(t,
+                "[{\"role\":\"user\",\"content\":\"q\"},{\"role\":\"assistant\",\"content\":\"\","
+                "\"reasoning_content\":\"so\",\"tool_calls\":[{\"id\":\"1\",\"function\":{\"name\":"
+                "\"f\",\"arguments\":{}}}]},{\"role\":\"tool\",\"content\":\"x\"},"
+                "{\"role\":\"system\",\"content\":\"c\"}]",
+                NULL, false, true,
+                "<|im_start|>user\nq<|im_end|>\n<|im_start|>assistant\n<think>\nso\n</think>\n\n"
+                "<tool_call>\n<function=f>\n</function>\n</tool_call><|im_end|>\n"
+                "<|im_start|>user\n<tool_response>\nx\n\n<system-reminder>\nc\n</system-reminder>\n"
+                "</tool_response><|im_end|>\n<|im_start|>assistant\n<think>\n");
+    chat_template_free(t);
+    t = load("chatml.jinja");
+    expect_text(t,
+                "[{\"role\":\"user\",\"content\":\"q\"},{\"role\":\"system\",\"content\":\"c\"}]",
+                NULL, false, false,
+                "<|im_start|>user\nq<|im_end|>\n<|im_start|>system\nc<|im_end|>\n"
+                "<|im_start|>assistant\n");
     chat_template_free(t);
 }
 
@@ -496,6 +546,7 @@ int main(void)
         cmocka_unit_test(spliced_tokens_come_as_they_are_and_positions_with_them),
         cmocka_unit_test(probing_finds_what_a_template_does),
         cmocka_unit_test(content_is_bent_to_what_the_template_takes),
+        cmocka_unit_test(system_messages_between_others_go_where_the_template_takes_them),
         cmocka_unit_test(a_last_assistant_message_can_be_continued),
         cmocka_unit_test(a_malformed_message_is_named),
         cmocka_unit_test(the_built_in_template_is_chatml),

@@ -140,6 +140,20 @@ static void the_servers_own_budget_serves_who_does_not_say(void **state)
     told_open("qwen35_xml", &(struct server_opts){0});
 }
 
+static void the_prompt_that_is_shown_is_the_one_that_is_evaluated(void **state)
+{
+    (void)state;
+    tell("x");
+    post("/v1/chat/completions", "{" HI "}");
+    const int64_t n = int_at(server.json, "usage.prompt_tokens");
+    post("/apply-template", "{" HI "}");
+    char *text = json_dumps(at(server.json, "prompt"), JSON_ENCODE_ANY), body[1024];
+    snprintf(body, sizeof body, "{\"content\":%s,\"parse_special\":true}", text);
+    free(text);
+    post("/tokenize", body);
+    assert_int_equal(json_array_size(at(server.json, "tokens")), n);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -148,6 +162,7 @@ int main(void)
         cmocka_unit_test(every_protocol_has_its_budget),
         cmocka_unit_test(an_effort_is_a_budget),
         cmocka_unit_test(the_servers_own_budget_serves_who_does_not_say),
+        cmocka_unit_test(the_prompt_that_is_shown_is_the_one_that_is_evaluated),
     };
     return cmocka_run_group_tests(tests, group_set_up, group_tear_down);
 }
