@@ -438,6 +438,23 @@ static void a_grammar_that_leads_nowhere_is_an_error_not_a_hang(void **state)
     close_server();
 }
 
+static void the_client_libraries_get_what_they_asked_for(void **state)
+{
+    (void)state;
+    char command[1024];
+    if (system("node --version >/dev/null 2>&1") ||
+        access(HOUSE_SOURCE_DIR "/tests/sdk/node_modules/openai/package.json", R_OK)) {
+        print_message("node or tests/sdk/node_modules is missing: npm ci in tests/sdk\n");
+        skip();
+    }
+    open_server("qwen35_xml");
+    close_thinking_at(4);
+    snprintf(command, sizeof command, "node '%s/tests/sdk/structured.mjs' http://127.0.0.1:%u",
+             HOUSE_SOURCE_DIR, server.port);
+    assert_int_equal(system(command), 0);
+    close_server();
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -448,6 +465,7 @@ int main(void)
         cmocka_unit_test(the_other_protocols_calls_fit_too),
         cmocka_unit_test(several_calls_may_come_where_several_are_allowed),
         cmocka_unit_test(a_strict_tools_calls_fit_where_the_model_makes_one_by_itself),
+        cmocka_unit_test(the_client_libraries_get_what_they_asked_for),
         cmocka_unit_test(an_answer_cut_short_is_no_error_and_one_cancelled_leaves_nothing),
         cmocka_unit_test(a_grammar_that_leads_nowhere_is_an_error_not_a_hang),
     };
