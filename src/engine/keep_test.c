@@ -1,0 +1,243 @@
+/* What the engine keeps, and what it says about it, over a tiny model: interlopers, budgets of nothing. */
+#include "engine/engine.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/mem.h"
+#include "base/rng.h"
+#include "model/maker.h"
+
+#include <cmocka.h>
+
+static struct {
+    struct pool *pool;
+    struct gguf *g;
+    struct vocab *vocab;
+    struct model *model;
+} world;
+
+static int open_world(void **state)
+{
+    (void)state;
+    char path[256];
+    snprintf(path, sizeof path, "%s/keep_test-%d.gguf", HOUSE_BINARY_DIR, (int)getpid());
+    struct err err;
+    const struct maker_opts mo = {.preset = "tiny", .type = DT_F32, .seed = 5};
+    const struct pool_opts po = {.n_threads = 1};
+    enum rc rc = maker_write(path, &mo, NULL, &err);
+    if (!rc)
+        rc = gguf_open(path, &world.g, &err);
+    unlink(path); /* it stays mapped */
+    if (!rc)
+        rc = vocab_open(world.g, &world.vocab, &err);
+    if (!rc)
+        rc = pool_new(&po, &world.pool, &err);
+    const struct model_opts o = {.pool = world.pool, .kv_type = KV_F32, .max_batch = 256};
+    if (!rc)
+        rc = model_open(world.g, &o, &world.model, &err);
+    if (rc)
+        fprintf(stderr, "%s\n", err.msg);
+    return rc != RC_OK;
+}
+
+static int close_world(void **state)
+{
+    (void)state;
+    model_close(world.model);
+    pool_free(world.pool);
+    vocab_close(world.vocab);
+    gguf_close(world.g);
+    return 0;
+}
+
+static const struct logger quiet = {.level = LOG_ERROR};
+
+static struct engine *start(struct engine_opts o)
+{
+    struct engine *e;
+    struct err err;
+    o.model = world.model;
+    o.vocab = world.vocab;
+    o.lg = &quiet;
+    o.n_ctx = 2048;
+    if (engine_start(&o, &e, &err))
+        fail_msg("%s", err.msg);
+    return e;
+}
+
+static void random_tokens(token *out, uint32_t n, uint64_t seed)
+{
+    struct rng rng = {seed};
+    for (uint32_t i = 0; i < n;) {
+        const token t = (token)rng_below(&rng, vocab_size(world.vocab));
+        if (vocab_type(world.vocab, t) == TOKEN_NORMAL)
+            out[i++] = t;
+    }
+}
+
+enum { N_SAID = 8 };
+
+struct told {
+    struct timings t;
+    struct plan plan;
+    token said[N_SAID];
+};
+
+static struct told ask(struct engine *e, const token *prompt, uint32_t n)
+{
+    struct job_desc d = {.prompt = prompt, .n_prompt = n, .n_predict = N_SAID};
+    struct told told = {0};
+    struct job *j;
+    struct err err;
+    uint32_t n_said = 0;
+    sampling_defaults(&d.sampling);
+    d.sampling.temperature = 0;
+    d.sampling.ignore_eos = true;
+    if (engine_submit(e, &d, &j, &err))
+        fail_msg("%s", err.msg);
+    for (bool last = false; !last;) {
+        struct piece *p = job_next(j, 60 * UINT64_C(1000000000));
+        assert_non_null(p);
+        for (uint32_t i = 0; i < p->n_tokens && n_said < N_SAID; i++)
+            told.said[n_said++] = p->tokens[i];
+        last = p->last;
+        told.t = p->timings;
+        told.plan = p->plan;
+        piece_free(p);
+    }
+    job_free(j);
+    return told;
+}
+
+/* ---- A, then k times something else, then C -------------------------------------------------- */
+
+enum { A = 900, TAIL = 60, BRANCH = 640 };
+
+struct reuse_of_c {
+    uint32_t append, branch;
+    token said[2][N_SAID];
+};
+
+/* A; k different interlopers that share overlap tokens with it; then C, once as A continued and once as
+ * another prompt that leaves A in its middle. */
+static struct reuse_of_c with_interlopers(uint64_t ram_bytes, uint32_t overlap, uint32_t k)
+{
+    token a[A + TAIL], b[A], c[A];
+    struct engine *e = start((struct engine_opts){.cache_ram_bytes = ram_bytes});
+    random_tokens(a, A + TAIL, 1);
+    random_tokens(c, A, 2);
+    memcpy(c, a, BRANCH * sizeof *a);
+    ask(e, a, A);
+    for (uint32_t i = 0; i < k; i++) {
+        random_tokens(b, overlap + TAIL, 100 + i);
+        memcpy(b, a, overlap * sizeof *a);
+        ask(e, b, overlap + TAIL);
+    }
+    const struct told append = ask(e, a, A + TAIL), branch = ask(e, c, A);
+    struct reuse_of_c r = {.append = append.t.n_reused, .branch = branch.t.n_reused};
+    memcpy(r.said[0], append.said, sizeof append.said);
+    memcpy(r.said[1], branch.said, sizeof branch.said);
+    engine_check(e);
+    engine_stop(e, 0);
+    return r;
+}
+
+static void interlopers_cost_nothing_however_many_and_however_much_they_share(void **state)
+{
+    (void)state;
+    static const uint32_t overlaps[] = {0, 1, 3, 32, 500}, counts[] = {1, 20, 200};
+    const struct reuse_of_c without = with_interlopers(256 * MIB, 0, 0);
+    assert_true(without.append >= A - 1);
+    assert_true(without.branch > 0);
+    for (size_t i = 0; i < COUNT_OF(overlaps); i++)
+        for (size_t k = 0; k < COUNT_OF(counts); k++) {
+            const struct reuse_of_c with = with_interlopers(256 * MIB, overlaps[i], counts[k]);
+            /* an interloper of 500 common tokens leaves a state where it parted */
+            if (with.append != without.append || with.branch < without.branch ||
+                (overlaps[i] < 500 && with.branch != without.branch))
+                fail_msg("overlap %u, %u times: C reuses %u and %u, without B %u and %u",
+                         overlaps[i], counts[k], with.append, with.branch, without.append,
+                         without.branch);
+            assert_memory_equal(with.said, without.said, sizeof with.said);
+        }
+}
+
+/* ---- budgets of nothing ---------------------------------------------------------------------- */
+
+static void a_loss_has_its_cause_where_nothing_can_be_kept(void **state)
+{
+    (void)state;
+    static const uint64_t budgets[] = {0, 64 * KIB, MIB};
+    token a[A], b[A], c[A];
+    random_tokens(a, A, 1);
+    random_tokens(b, A, 3);
+    random_tokens(c, A, 4);
+    memcpy(c, a, BRANCH * sizeof *a);
+    for (size_t i = 0; i < COUNT_OF(budgets); i++) {
+        struct engine *e = start((struct engine_opts){.cache_ram_bytes = budgets[i]});
+        assert_int_equal(ask(e, a, A - TAIL).plan.lcp, 0);
+        for (uint32_t k = 0; k < 20; k++) { /* others in between are no reason to forget it */
+            random_tokens(b, A, 100 + k);
+            assert_true(ask(e, b, A).plan.lcp < 8);
+        }
+        const struct told again = ask(e, a, A), branch = ask(e, c, A);
+        const struct plan *p = &again.plan;
+        assert_int_equal(p->lcp, A - TAIL);
+        assert_int_equal(p->start + p->lost_placement + p->lost_rejected + p->lost_evicted +
+                             p->lost_minimum + p->lost_last,
+                         p->lcp);
+        assert_true(p->start + p->lost_rejected + p->lost_evicted > p->lcp / 2);
+        assert_true(p->forks); /* the answer went on otherwise */
+        assert_int_equal(branch.plan.lcp, BRANCH);
+        assert_true(branch.plan.forks);
+        /* the answer sent back, and more: nothing leaves anything */
+        random_tokens(b, A, 5);
+        const struct told said = ask(e, b, A - TAIL);
+        memcpy(b + A - TAIL, said.said, N_SAID * sizeof *b);
+        const struct told on = ask(e, b, A);
+        assert_int_equal(on.plan.lcp, A - TAIL + N_SAID - 1);
+        assert_false(on.plan.forks);
+        struct engine_view v;
+        assert_int_equal(engine_view(e, false, &v, NULL), RC_OK);
+        assert_true(v.cache.bytes <= v.cache.budget);
+        assert_true(v.cache.tree_bytes <= MIB + 256 * KIB);
+        engine_view_release(&v);
+        engine_check(e);
+        engine_stop(e, 0);
+    }
+}
+
+/* Thousands of prompts at a budget of nothing: what is remembered stays small, and stays. */
+static void a_small_tree_is_not_crowded_out_by_its_ghosts(void **state)
+{
+    (void)state;
+    token a[A], b[A];
+    random_tokens(a, A, 1);
+    struct engine *e = start((struct engine_opts){.cache_ram_bytes = 0});
+    for (uint32_t k = 0; k < 1500; k++) {
+        random_tokens(b, 40, 1000 + k);
+        ask(e, b, 40);
+    }
+    ask(e, a, A);
+    assert_int_equal(ask(e, a, A).plan.lcp, A);
+    struct engine_view v;
+    assert_int_equal(engine_view(e, false, &v, NULL), RC_OK);
+    assert_true(v.cache.tree_bytes <= MIB + 256 * KIB);
+    engine_view_release(&v);
+    engine_stop(e, 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(interlopers_cost_nothing_however_many_and_however_much_they_share),
+        cmocka_unit_test(a_loss_has_its_cause_where_nothing_can_be_kept),
+        cmocka_unit_test(a_small_tree_is_not_crowded_out_by_its_ghosts),
+    };
+    return cmocka_run_group_tests(tests, open_world, close_world);
+}
