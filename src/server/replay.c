@@ -193,16 +193,32 @@ static bool hash_field(XXH3_state_t *h, struct str s)
     return !hash_bytes((const char *)&n, sizeof n, h) && !hash_bytes(s.p ? s.p : "", s.n, h);
 }
 
+/* Some clients send reasoning in front of the content, in the tags it was written in: "<think>r</think>c".
+ * The parts of it; *reasoning is empty where that is not so. */
+static struct str split_reasoning(struct str content, struct str *reasoning)
+{
+    static const char open[] = "<think>", close[] = "</think>";
+    const struct str whole = trimmed(content);
+    const ptrdiff_t end = str_find(whole, str_of(close), 0);
+    *reasoning = (struct str){NULL, 0};
+    if (!str_starts(whole, str_of(open)) || end < 0)
+        return whole;
+    const size_t head = sizeof open - 1, tail = (size_t)end + sizeof close - 1;
+    *reasoning = trimmed((struct str){whole.p + head, (size_t)end - head});
+    return trimmed((struct str){whole.p + tail, whole.n - tail});
+}
+
 /* The key of a conversation that goes on with a message. */
 static bool add_message(XXH128_hash_t *key, const json_t *m)
 {
     XXH3_state_t *h = XXH3_createState();
     struct buf content = BUF_INIT;
+    struct str reasoning;
     bool ok = h && XXH3_128bits_reset(h) == XXH_OK;
     add_content(&content, json_object_get(m, "content"));
     ok = ok && !content.failed && !hash_bytes((const char *)key, sizeof *key, h) &&
          hash_field(h, text_of(json_object_get(m, "role"))) &&
-         hash_field(h, trimmed((struct str){buf_str(&content), content.n})) &&
+         hash_field(h, split_reasoning((struct str){buf_str(&content), content.n}, &reasoning)) &&
          hash_field(h, text_of(json_object_get(m, "tool_call_id")));
     const json_t *calls = json_object_get(m, "tool_calls");
     for (size_t i = 0; i < json_array_size(calls) && ok; i++) {
@@ -244,13 +260,14 @@ static void give_back(struct replay *r, struct replay_answer *a)
     pthread_mutex_unlock(&r->lock);
 }
 
-/* Puts reasoning the client dropped into message i of a copy.  False when memory is out. */
-static bool put_back(json_t **messages, size_t i, struct str reasoning)
+/* Puts the reasoning into message i of a copy, as a field of its own; content, if not NULL, takes the
+ * place of the message's.  False when memory is out. */
+static bool put_back(json_t **messages, size_t i, struct str reasoning, const struct str *content)
 {
     json_t *list = json_copy(*messages), *m = json_copy(json_array_get(*messages, i));
-    /* takes m whatever happens */
     const bool bad =
         json_object_set_new(m, "reasoning_content", json_stringn(reasoning.p, reasoning.n)) ||
+        (content && json_object_set_new(m, "content", json_stringn(content->p, content->n))) ||
         json_array_set(list, i, m);
     json_decref(m);
     if (bad) {
@@ -262,7 +279,7 @@ static bool put_back(json_t **messages, size_t i, struct str reasoning)
     return true;
 }
 
-/* What message i was, if it was an answer of ours; *said goes on with it. */
+/* What message i was, if it was an answer of ours; the key in l goes on with it. */
 static bool look_at(struct replay *r, json_t **messages, size_t i, struct replay_look *l)
 {
     const json_t *m = json_array_get(*messages, i);
@@ -272,13 +289,20 @@ static bool look_at(struct replay *r, json_t **messages, size_t i, struct replay
     if (!role.p || !str_is(role, "assistant"))
         return true;
     struct replay_answer *a = get(r, l->said);
-    const struct str sent = trimmed(text_of(json_object_get(m, "reasoning_content")));
-    if (a && sent.n && !str_eq(sent, trimmed(a->reasoning))) {
+    if (!a)
+        return true;
+    struct str inside;
+    const struct str content = split_reasoning(text_of(json_object_get(m, "content")), &inside);
+    const struct str field = trimmed(text_of(json_object_get(m, "reasoning_content")));
+    const struct str sent = field.n ? field : inside;
+    if (sent.n && !str_eq(sent, trimmed(a->reasoning))) {
         give_back(r, a); /* the client has changed it */
-        a = NULL;
+        return true;
     }
     l->found[i] = a;
-    return !a || sent.n || !a->reasoning.n || put_back(messages, i, a->reasoning);
+    if (field.n || !a->reasoning.n)
+        return true;
+    return put_back(messages, i, a->reasoning, inside.n ? &content : NULL);
 }
 
 enum rc replay_look(struct replay *r, json_t **messages, struct replay_look *out, struct err *err)

@@ -7,7 +7,8 @@
  * before it and of what it said, and take the place of the template's text when
  *
  *   1. the client's message says the same: content but for white space at its ends, calls with their
- *      ids, names and arguments as JSON values, reasoning the same or dropped;
+ *      ids, names and arguments as JSON values, reasoning the same (in its field, or in front of the
+ *      content in <think> tags) or dropped;
  *   2. the text before it is the very text the answer was generated after;
  *   3. the template shows what the model wrote: the message begins with what asked for the answer, and
  *      reasoning, if there was some, is not dropped.  (keep_thinking leaves this rule out.)

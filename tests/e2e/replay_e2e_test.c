@@ -10,7 +10,7 @@ static void open_host(const char *template, bool keep_thinking, uint64_t bytes)
 
 /* ---- what a client does with what it got ---- */
 
-enum { DROP_REASONING = 1, REORDER = 2, SPACES = 4, STREAM = 8 };
+enum { DROP_REASONING = 1, REORDER = 2, SPACES = 4, STREAM = 8, IN_CONTENT = 16 };
 
 /* The same arguments, written otherwise. */
 static char *rewrite(const char *args, unsigned how)
@@ -149,7 +149,14 @@ static void chat_append(json_t *messages, json_t *message, unsigned how, int ste
     json_t *fn = at(message, "tool_calls.0.function");
     char *args = rewrite(text_at(fn, "arguments"), how), result[64];
     json_object_set_new(fn, "arguments", json_string(args));
-    if (how & DROP_REASONING)
+    if (how & IN_CONTENT) {
+        struct buf b = BUF_INIT;
+        buf_addf(&b, "<think>\n%s\n</think>\n%s", text_at(message, "reasoning_content"),
+                 text_at(message, "content"));
+        json_object_set_new(message, "content", json_string(buf_str(&b)));
+        buf_release(&b);
+    }
+    if (how & (DROP_REASONING | IN_CONTENT))
         json_object_del(message, "reasoning_content");
     json_array_append(messages, message);
     snprintf(result, sizeof result, "%d degrees", step);
@@ -179,8 +186,9 @@ static json_t *chat_loop(unsigned how, int n_steps)
 static void a_tool_loop_evaluates_what_is_new(void **state)
 {
     (void)state;
-    static const unsigned ways[] = {0, DROP_REASONING, REORDER, SPACES | STREAM,
-                                    DROP_REASONING | REORDER | SPACES | STREAM};
+    static const unsigned ways[] = {0,          DROP_REASONING,
+                                    REORDER,    SPACES | STREAM,
+                                    IN_CONTENT, DROP_REASONING | REORDER | SPACES | STREAM};
     open_host("qwen35_xml", false, MIB);
     for (size_t i = 0; i < COUNT_OF(ways); i++)
         json_decref(chat_loop(ways[i], 20));
