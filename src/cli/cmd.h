@@ -5,6 +5,7 @@
 #define HOLDFAST_CLI_CMD_H
 
 int cmd_bench(int argc, char **argv);
+int cmd_chat(int argc, char **argv);
 int cmd_demo(int argc, char **argv);
 int cmd_experiment(int argc, char **argv);
 int cmd_forensics(int argc, char **argv);

@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/rng.h"
+#include "cli/box.h"
 #include "cli/opts.h"
 #include "model/model.h"
 #include "text/bpe.h"
@@ -161,7 +162,7 @@ int cmd_run(int argc, char **argv)
 {
     struct run_opts r = {.n_predict = 128, .seed = 1};
     const struct opt table[] = {
-        {"-m --model", OPT_STR, &r.model, .arg = "FILE", .help = "model to load"},
+        {"-m --model", OPT_STR, &r.model, .arg = "FILE", .help = "model to load (the demo model)"},
         {"-p --prompt", OPT_STR, &r.prompt, .arg = "TEXT", .help = "text to continue"},
         {"-n --predict --n-predict", OPT_U32, &r.n_predict, .arg = "N",
          .help = "tokens to generate at most (128)"},
@@ -186,10 +187,13 @@ int cmd_run(int argc, char **argv)
     case OPTS_OK:
         break;
     }
-    if (!r.model || !r.prompt) {
-        fprintf(stderr, "holdfast run: wants --model and --prompt\n(holdfast run --help)\n");
+    if (!r.prompt) {
+        fprintf(stderr,
+                "holdfast run: wants --prompt (holdfast run --help); holdfast chat talks\n");
         return 2;
     }
+    if (!r.model && !box_default("run", &r.model))
+        return 2;
     const struct logger lg = {.level = LOG_INFO, .out = stderr};
     struct completion c = {0};
     struct err err = {0};

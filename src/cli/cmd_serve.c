@@ -14,6 +14,7 @@
 #include "base/mem.h"
 #include "base/pool.h"
 #include "cache/pxa.h"
+#include "cli/box.h"
 #include "cli/host.h"
 #include "cli/opts.h"
 #include "cli/opts_llama.h"
@@ -56,8 +57,8 @@ static enum opts_result parse(struct settings *s, int argc, char **argv)
     struct sampling *p = &v->sampling;
     const struct opt table[] = {
         {.kind = OPT_GROUP, .help = "model"},
-        {"-m --model", OPT_STR, &h->model_path, .arg = "FILE", .help = "GGUF file to serve",
-         .env = "LLAMA_ARG_MODEL"},
+        {"-m --model", OPT_STR, &h->model_path, .arg = "FILE",
+         .help = "GGUF file to serve (the demo model)", .env = "LLAMA_ARG_MODEL"},
         {"-a --alias", OPT_STR, &h->alias, .arg = "NAME",
          .help = "the model's name in the API (the file's name)", .env = "LLAMA_ARG_ALIAS"},
         {"-c --ctx-size", OPT_U32, &h->n_ctx, .arg = "N",
@@ -323,8 +324,8 @@ static bool set_volatile(struct settings *s)
 static bool settle(struct settings *s)
 {
     struct host_opts *h = &s->host;
-    if (!h->model_path)
-        return wrong("which model?  -m FILE (holdfast serve --help)");
+    if (!h->model_path && !box_default("serve", &h->model_path))
+        return false;
     if (!set_log(s) || !set_keys(s) || !set_kv_type(s) || !set_volatile(s))
         return false;
     h->lg = h->server.lg = &s->lg;

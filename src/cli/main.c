@@ -12,6 +12,7 @@ static const struct {
     const char *help;
 } commands[] = {
     {"serve", cmd_serve, "serve a model over HTTP"},
+    {"chat", cmd_chat, "talk to a model at the terminal"},
     {"run", cmd_run, "complete a prompt, without a server"},
     {"demo", cmd_demo, "show what the cache does, and check it"},
     {"bench", cmd_bench, "time a model on this machine"},
