@@ -40,6 +40,7 @@ struct engine {
     struct job *first, *last; /* waiting for a place, in order of arrival; linked by msg.q.next */
     uint32_t n_queued;
     uint32_t turn;  /* whose row comes first, counted up from step to step */
+    uint64_t idle_at_ns; /* then is idle time */
     bool unwritten; /* there may be entries worth writing when idle */
     bool stopping;
     uint64_t stop_at_ns;
@@ -296,7 +297,21 @@ static uint64_t patience(const struct engine *e)
         return fetch_poll_ns;
     if (is_running(e) || e->first || e->stopping)
         return 0;
-    return e->idle_ns && e->unwritten ? e->idle_ns : UINT64_MAX;
+    if (!e->idle_ns || !e->unwritten)
+        return UINT64_MAX;
+    const uint64_t now = clock_mono_ns();
+    return now < e->idle_at_ns ? e->idle_at_ns - now : 0;
+}
+
+/* Without jobs for a while, what is only in memory is written, an entry at a time. */
+static void use_idle_time(struct engine *e, bool busy)
+{
+    const uint64_t now = clock_mono_ns();
+    if (!busy && now < e->idle_at_ns)
+        return;
+    e->idle_at_ns = now + e->idle_ns;
+    if (!busy && e->unwritten)
+        e->unwritten = reuse_idle(e->env.reuse);
 }
 
 static void *engine_main(void *arg)
@@ -307,8 +322,8 @@ static void *engine_main(void *arg)
         if (e->stopping && (!busy || clock_mono_ns() >= e->stop_at_ns))
             break;
         struct qmsg *m = queue_get(&e->inbox, patience(e));
-        if (!m && !busy && !e->stopping && e->idle_ns && e->unwritten)
-            e->unwritten = reuse_idle(e->env.reuse);
+        if (e->idle_ns && !e->stopping)
+            use_idle_time(e, busy);
         for (; m; m = queue_get(&e->inbox, 0))
             handle(e, (struct msg *)m);
         resume_fetching(e);
@@ -561,6 +576,23 @@ bool engine_drop(struct engine *e, snap_id id)
 {
     struct drop_call c = {.id = id};
     return call(e, drop_entry, &c) && c.dropped;
+}
+
+struct pin_call {
+    snap_id id;
+    bool on, done;
+};
+
+static void pin_entry(struct engine *e, void *ctx)
+{
+    struct pin_call *c = ctx;
+    c->done = cache_pin(reuse_cache(e->env.reuse), c->id, c->on);
+}
+
+bool engine_pin(struct engine *e, snap_id id, bool on)
+{
+    struct pin_call c = {.id = id, .on = on};
+    return call(e, pin_entry, &c) && c.done;
 }
 
 static void check(struct engine *e, void *ctx)
