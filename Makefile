@@ -10,7 +10,7 @@ deps:
 	@tools/deps.sh
 
 configure: deps
-	@cmake --preset $(PRESET) >build-$(PRESET).log 2>&1 || { cat build-$(PRESET).log; rm -f build-$(PRESET).log; exit 1; }
+	@cmake --preset $(PRESET) $(CONFIGURE) >build-$(PRESET).log 2>&1 || { cat build-$(PRESET).log; rm -f build-$(PRESET).log; exit 1; }
 	@rm -f build-$(PRESET).log
 
 build: configure

@@ -1,6 +1,8 @@
 /* main.c - holdfast COMMAND [options] */
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/base.h"
 #include "cli/cmd.h"
@@ -33,8 +35,19 @@ static void usage(FILE *out)
     fprintf(out, "\nholdfast COMMAND --help tells the rest.\n");
 }
 
+/* What reading a mapping beyond its file's end raises: nothing can go on from there. */
+static void on_bus_error(int sig)
+{
+    static const char text[] =
+        "holdfast: bus error: the model file was cut short while it was in use\n";
+    if (write(STDERR_FILENO, text, sizeof text - 1) < 0)
+        _exit(128 + sig);
+    _exit(1);
+}
+
 int main(int argc, char **argv)
 {
+    signal(SIGBUS, on_bus_error);
     if (argc < 2) {
         usage(stderr);
         return 2;
