@@ -24,7 +24,7 @@ struct http_opts {
     const char *host;         /* address or name, IPv4 or IPv6; NULL = 127.0.0.1 */
     uint16_t port;            /* 0 = any free one */
     uint64_t max_body;        /* bytes of a request's body; 0 = 64 MiB */
-    uint32_t max_connections; /* 0 = 256 */
+    uint32_t max_connections; /* 0 = 256; beyond it those idle longest are closed for newcomers */
     uint32_t timeout_s;       /* connections on which nothing moves; 0 = 600 */
     const struct logger *lg;  /* may be NULL */
 };
@@ -47,7 +47,8 @@ const char *http_header(const struct http_req *r, const char *name); /* or NULL;
 struct str http_body(const struct http_req *r);
 /* The body was larger than max_body (http_body is then empty): the handler answers 413. */
 bool http_too_large(const struct http_req *r);
-/* True once the client has closed its end: a long handler asks now and then. */
+/* True once the client has closed its end, be it its sending side alone: a long handler asks now and
+ * then, and may return without a reply (499 is sent then). */
 bool http_gone(struct http_req *r);
 
 void http_set_header(struct http_req *r, const char *name,

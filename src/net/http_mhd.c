@@ -11,6 +11,13 @@
  *
  * The connection thread does not look at its socket while it waits, so http_gone polls it.  The
  * socket outlives the handler because completed_cb joins it before libmicrohttpd closes.
+ *
+ * A client that only closes its sending side looks like one that has gone, until something is sent to it.
+ * Long handlers must end for the latter at once, so both count as gone; what such a client can still read
+ * is no empty reply and no stream that seems whole.
+ *
+ * Connections kept alive must not keep newcomers out: when there are too many, the one that has been idle
+ * longest is closed (struct conn).
  */
 #include "net/http.h"
 
@@ -34,10 +41,20 @@
 #include "net/host.h"
 
 enum {
-    MAX_HEADERS = 16,       /* set by a handler */
+    MAX_HEADERS = 16, /* set by a handler */
+    MAX_CONNECTIONS = 256,
+    NEWCOMERS = 32, /* accepted beyond the limit, while an idle connection is closed for each */
     STREAM_AHEAD = 1 << 18, /* bytes a handler may be ahead of its client */
     CHUNK = 1 << 15,
     FLUSH_MS = 5000 /* that http_stop leaves finished replies to reach their clients */
+};
+
+/* A connection.  Owner: the server's list, under its lock. */
+struct conn {
+    struct conn *next;
+    int fd;
+    bool busy, closing; /* a request is under way; told to close */
+    uint64_t idle_ns;   /* since when it is not busy */
 };
 
 struct http_server {
@@ -49,7 +66,10 @@ struct http_server {
     uint32_t timeout_s;
     int listen_fd;
     uint16_t port;
-    pthread_mutex_t lock; /* guards both counts */
+    uint32_t max_connections;
+    pthread_mutex_t lock; /* guards what follows; a leaf */
+    struct conn *conns;
+    uint32_t n_conns; /* without those told to close */
     pthread_cond_t changed;
     uint32_t n_handlers, n_replies; /* running; not yet sent or given up */
 };
@@ -197,8 +217,13 @@ static void *handler_main(void *arg)
     pthread_setname_np(pthread_self(), "http-handler");
     r->s->fn(r->s->ctx, r);
     pthread_mutex_lock(&r->lock);
-    if (r->phase == HANDLING)
+    static const char gone[] = "the client has closed its sending side: its request was ended\n";
+    if (r->phase == HANDLING && atomic_load_explicit(&r->gone, memory_order_relaxed)) {
+        buf_add(&r->out, gone, sizeof gone - 1);
+        begin(r, WHOLE, 499, "text/plain");
+    } else if (r->phase == HANDLING) {
         begin(r, WHOLE, 500, "text/plain"); /* a handler that forgot to answer */
+    }
     r->done = true;
     pthread_cond_broadcast(&r->changed);
     pthread_mutex_unlock(&r->lock);
@@ -232,7 +257,8 @@ static ssize_t read_cb(void *cls, uint64_t pos, char *p, size_t max)
     set_timeout(r, r->s->timeout_s); /* also counts from now */
     if (n)
         return (ssize_t)n;
-    return failed ? MHD_CONTENT_READER_END_WITH_ERROR : MHD_CONTENT_READER_END_OF_STREAM;
+    const bool cut = failed || atomic_load_explicit(&r->gone, memory_order_relaxed);
+    return cut ? MHD_CONTENT_READER_END_WITH_ERROR : MHD_CONTENT_READER_END_OF_STREAM;
 }
 
 static void add_headers(struct http_req *r, struct MHD_Response *resp)
@@ -308,6 +334,69 @@ static void take_body(struct http_req *r, const char *p, size_t n)
     }
 }
 
+/* ---- connections ---- */
+
+/* Under the lock: closes connections until there are no more than the limit, or none is idle. */
+static void close_idle(struct http_server *s)
+{
+    while (s->n_conns > s->max_connections) {
+        struct conn *oldest = NULL;
+        for (struct conn *c = s->conns; c; c = c->next)
+            if (!c->busy && !c->closing && (!oldest || c->idle_ns < oldest->idle_ns))
+                oldest = c;
+        if (!oldest)
+            return;
+        oldest->closing = true;
+        s->n_conns--;
+        shutdown(oldest->fd, SHUT_RDWR); /* its thread wakes and closes it */
+    }
+}
+
+static void connection_cb(void *cls, struct MHD_Connection *conn, void **slot,
+                          enum MHD_ConnectionNotificationCode what)
+{
+    struct http_server *s = cls;
+    const union MHD_ConnectionInfo *info =
+        MHD_get_connection_info(conn, MHD_CONNECTION_INFO_CONNECTION_FD);
+    pthread_mutex_lock(&s->lock);
+    if (what == MHD_CONNECTION_NOTIFY_STARTED) {
+        struct conn *c = mem_zalloc(sizeof *c);
+        c->fd = info ? info->connect_fd : -1;
+        c->idle_ns = clock_mono_ns();
+        c->next = s->conns;
+        s->conns = c;
+        s->n_conns++;
+        *slot = c;
+        close_idle(s);
+    } else if (*slot) {
+        struct conn *c = *slot, **at = &s->conns;
+        while (*at != c)
+            at = &(*at)->next;
+        *at = c->next;
+        s->n_conns -= !c->closing;
+        mem_free(c);
+        *slot = NULL;
+    }
+    pthread_mutex_unlock(&s->lock);
+}
+
+static void set_busy(struct http_server *s, struct MHD_Connection *conn, bool busy)
+{
+    const union MHD_ConnectionInfo *info =
+        MHD_get_connection_info(conn, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
+    struct conn *c = info ? info->socket_context : NULL;
+    if (!c)
+        return;
+    pthread_mutex_lock(&s->lock);
+    c->busy = busy;
+    c->idle_ns = clock_mono_ns();
+    if (!busy)
+        close_idle(s);
+    pthread_mutex_unlock(&s->lock);
+}
+
+/* ---- requests ---- */
+
 static enum MHD_Result access_cb(void *cls, struct MHD_Connection *conn, const char *path,
                                  const char *method, const char *version, const char *data,
                                  size_t *n_data, void **slot)
@@ -317,6 +406,8 @@ static enum MHD_Result access_cb(void *cls, struct MHD_Connection *conn, const c
     (void)version;
     if (!r) {
         *slot = req_new(s, conn, path, method);
+        if (*slot)
+            set_busy(s, conn, true);
         return *slot ? MHD_YES : MHD_NO;
     }
     if (*n_data) {
@@ -346,10 +437,10 @@ static void completed_cb(void *cls, struct MHD_Connection *conn, void **slot,
 {
     struct http_req *r = *slot;
     (void)cls;
-    (void)conn;
     (void)why;
     if (!r)
         return;
+    set_busy(r->s, conn, false);
     if (r->started) {
         pthread_mutex_lock(&r->lock);
         atomic_store_explicit(&r->gone, true, memory_order_relaxed);
@@ -442,18 +533,20 @@ enum rc http_start(const struct http_opts *o, http_handler *fn, void *ctx, struc
     s->lg = o->lg;
     s->max_body = o->max_body ? o->max_body : 64 * MIB;
     s->timeout_s = o->timeout_s ? o->timeout_s : 600;
+    s->max_connections = o->max_connections ? o->max_connections : MAX_CONNECTIONS;
     s->listen_fd = fd;
     s->port = port_of(fd);
     pthread_mutex_init(&s->lock, NULL);
     pthread_cond_init(&s->changed, NULL);
     const unsigned flags = MHD_USE_THREAD_PER_CONNECTION | MHD_USE_INTERNAL_POLLING_THREAD |
                            MHD_USE_POLL | MHD_USE_ITC | MHD_USE_ERROR_LOG;
-    s->daemon = MHD_start_daemon(
-        flags, 0, NULL, NULL, access_cb, s, MHD_OPTION_EXTERNAL_LOGGER, log_cb, s,
-        MHD_OPTION_LISTEN_SOCKET, (MHD_socket)fd, MHD_OPTION_CONNECTION_LIMIT,
-        o->max_connections ? (unsigned)o->max_connections : 256U, MHD_OPTION_CONNECTION_TIMEOUT,
-        (unsigned)s->timeout_s, MHD_OPTION_NOTIFY_COMPLETED, completed_cb, NULL,
-        MHD_OPTION_THREAD_STACK_SIZE, (size_t)1 << 19, MHD_OPTION_END);
+    s->daemon =
+        MHD_start_daemon(flags, 0, NULL, NULL, access_cb, s, MHD_OPTION_EXTERNAL_LOGGER, log_cb, s,
+                         MHD_OPTION_LISTEN_SOCKET, (MHD_socket)fd, MHD_OPTION_CONNECTION_LIMIT,
+                         (unsigned)s->max_connections + NEWCOMERS, MHD_OPTION_CONNECTION_TIMEOUT,
+                         (unsigned)s->timeout_s, MHD_OPTION_NOTIFY_COMPLETED, completed_cb, NULL,
+                         MHD_OPTION_NOTIFY_CONNECTION, connection_cb, s,
+                         MHD_OPTION_THREAD_STACK_SIZE, (size_t)1 << 19, MHD_OPTION_END);
     if (!s->daemon) {
         close(fd);
         pthread_cond_destroy(&s->changed);

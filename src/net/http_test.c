@@ -56,6 +56,14 @@ static void handler(void *ctx, struct http_req *r)
         while (http_write(r, block, sizeof block))
             continue;
         atomic_fetch_add(&w->n_gone, 1);
+    } else if (!strcmp(path, "/leave") || !strcmp(path, "/leave-stream")) {
+        if (path[6]) {
+            http_stream_begin(r, 200, "text/event-stream");
+            if (!http_write(r, "data: 1\n\n", 9))
+                atomic_fetch_add(&w->n_gone, 1);
+        }
+        while (!http_gone(r))
+            poll(NULL, 0, 1);
     } else if (!strcmp(path, "/wait")) {
         while (!http_gone(r) && !atomic_load(&w->open))
             poll(NULL, 0, 1);
@@ -203,6 +211,81 @@ static void a_streaming_handler_learns_that_the_client_has_gone(void **state)
     client_hang_up(w->client);
     EVENTUALLY(atomic_load(&w->n_gone) == 1);
     buf_release(&b);
+}
+
+/* All that comes until the end. */
+static void read_all(int fd, struct buf *b)
+{
+    char s[512];
+    ssize_t n;
+    do {
+        struct pollfd p = {.fd = fd, .events = POLLIN};
+        assert_int_equal(poll(&p, 1, 20000), 1);
+        n = recv(fd, s, sizeof s, 0);
+        buf_add(b, s, n > 0 ? (size_t)n : 0);
+    } while (n > 0);
+}
+
+static void a_client_that_closes_its_sending_side_is_told_so(void **state)
+{
+    struct world *w = *state;
+    static const char *const paths[] = {"/leave", "/leave-stream"};
+    for (size_t i = 0; i < COUNT_OF(paths); i++) {
+        int fd;
+        char req[64];
+        struct buf b = BUF_INIT;
+        const int n = snprintf(req, sizeof req, "GET %s HTTP/1.1\r\nHost: x\r\n\r\n", paths[i]);
+        assert_int_equal(client_connect("127.0.0.1", http_port(w->server), 5000, &fd, NULL), RC_OK);
+        assert_int_equal(send(fd, req, (size_t)n, 0), n);
+        EVENTUALLY(atomic_load(&w->n_running) == 1);
+        assert_int_equal(shutdown(fd, SHUT_WR), 0);
+        read_all(fd, &b);
+        if (i) { /* a stream that is cut has no last chunk */
+            assert_null(strstr(buf_str(&b), "\r\n0\r\n"));
+        } else {
+            assert_memory_equal(buf_str(&b), "HTTP/1.1 499", 12);
+            assert_non_null(strstr(buf_str(&b), "closed its sending side"));
+        }
+        buf_release(&b);
+        close(fd);
+        EVENTUALLY(atomic_load(&w->n_running) == 0);
+    }
+}
+
+static void idle_connections_make_room_for_newcomers(void **state)
+{
+    struct world *w = *state;
+    enum { LIMIT = 4, MORE = 40 };
+    struct http_server *s;
+    const struct http_opts o = {.max_connections = LIMIT};
+    static const char busy[] = "GET /wait HTTP/1.1\r\nHost: x\r\n\r\n";
+    static const char quick[] = "GET /a%20b HTTP/1.1\r\nHost: x\r\n\r\n";
+    int working, fd[MORE];
+    char text[512] = "";
+    assert_int_equal(http_start(&o, handler, w, &s, NULL), RC_OK);
+    assert_int_equal(client_connect("127.0.0.1", http_port(s), 5000, &working, NULL), RC_OK);
+    assert_int_equal(send(working, busy, sizeof busy - 1, 0), sizeof busy - 1);
+    EVENTUALLY(atomic_load(&w->n_running) == 1);
+    for (int i = 0; i < MORE; i++) { /* half of them never ask, half stay after their answer */
+        struct pollfd p = {.events = POLLIN};
+        assert_int_equal(client_connect("127.0.0.1", http_port(s), 5000, &fd[i], NULL), RC_OK);
+        if (i % 2)
+            continue;
+        p.fd = fd[i];
+        assert_int_equal(send(fd[i], quick, sizeof quick - 1, MSG_NOSIGNAL), sizeof quick - 1);
+        assert_int_equal(poll(&p, 1, 20000), 1);
+        assert_true(recv(fd[i], text, sizeof text - 1, 0) > 0);
+        assert_memory_equal(text, "HTTP/1.1 200", 12);
+    }
+    atomic_store(&w->open, true); /* who is at work is not closed */
+    struct pollfd p = {.fd = working, .events = POLLIN};
+    assert_int_equal(poll(&p, 1, 20000), 1);
+    assert_true(recv(working, text, sizeof text - 1, 0) > 0);
+    assert_memory_equal(text, "HTTP/1.1 200", 12);
+    close(working);
+    for (int i = 0; i < MORE; i++)
+        close(fd[i]);
+    http_stop(s);
 }
 
 static void requests_run_side_by_side(void **state)
@@ -382,6 +465,8 @@ int main(void)
         T(nonsense_is_refused_and_the_server_lives),
         T(a_port_in_use_is_named),
         T(hosts_are_names_or_addresses_of_either_kind),
+        T(a_client_that_closes_its_sending_side_is_told_so),
+        T(idle_connections_make_room_for_newcomers),
         T(stopping_lets_running_handlers_finish),
         T(a_server_that_is_not_there_is_an_error),
     };

@@ -197,6 +197,7 @@ enum rc server_start(const struct server_opts *o, struct server **out, struct er
     const struct http_opts h = {.host = o->host,
                                 .port = o->port,
                                 .max_body = o->max_body,
+                                .max_connections = o->max_connections,
                                 .timeout_s = o->timeout_s,
                                 .lg = o->lg};
     const enum rc rc = http_start(&h, handle, s, &s->http, err);

@@ -26,6 +26,7 @@ struct server_opts {  /* all borrowed until server_stop */
     size_t n_api_keys;        /* 0: anyone may ask */
     const char *cors_origins; /* "*" (NULL), "localhost", or a comma-separated list */
     uint64_t max_body;        /* bytes; 0 = 64 MiB */
+    uint32_t max_connections; /* 0 = 256; beyond it idle ones are closed */
     uint32_t timeout_s;       /* idle connections; 0 = 600 */
     int32_t sse_ping_s;       /* silence in a stream before a comment is sent; 0 = 30, < 0 never */
     /* what requests that do not say otherwise get */

@@ -1,6 +1,8 @@
 /* The protocols over real HTTP, with an engine that is told what to do (fake_engine_int.h). */
 #include "server/testing_int.h"
 
+#include <pthread.h>
+
 /* ---- routes, keys, origins ---- */
 
 static void facts_have_their_shapes(void **state)
@@ -647,6 +649,31 @@ static void a_silent_stream_is_kept_alive_with_comments(void **state)
     EVENTUALLY(atomic_load(&w->engine.n_alive) == 0);
 }
 
+static void *stop_main(void *arg)
+{
+    server_stop(arg, UINT64_C(20000000000));
+    return NULL;
+}
+
+static void health_says_that_the_server_is_stopping(void **state)
+{
+    struct world *w = *state;
+    pthread_t stopper;
+    assert_int_equal(ask(w, "GET", "/health", NULL), 200); /* a connection that stays */
+    const int fd = send_only(w, "{\"prompt\":\"a\",\"seed\":9002}");
+    EVENTUALLY(atomic_load(&w->engine.n_alive) == 1);
+    assert_int_equal(pthread_create(&stopper, NULL, stop_main, w->server), 0);
+    while (ask(w, "GET", "/health", NULL) == 200)
+        poll(NULL, 0, 1);
+    assert_int_equal(client_status(w->client), 503); /* and the connection is closed now */
+    assert_non_null(strstr(text_at(w, "error.message"), "stopping"));
+    close(fd); /* ends the request that kept it up */
+    assert_int_equal(pthread_join(stopper, NULL), 0);
+    w->server = NULL;
+    client_free(w->client);
+    w->client = NULL;
+}
+
 static void a_stopping_server_cancels_what_does_not_end(void **state)
 {
     struct world *w = *state;
@@ -702,6 +729,7 @@ int main(void)
         T(streams_of_several_choices_are_told_apart),
         T(a_client_that_hangs_up_cancels_its_job),
         T(a_silent_stream_is_kept_alive_with_comments),
+        T(health_says_that_the_server_is_stopping),
         T(a_stopping_server_cancels_what_does_not_end),
     };
     return cmocka_run_group_tests(tests, group_set_up, group_tear_down);
