@@ -2,6 +2,9 @@
  * checkpoint, what the rules say of counted state; its log reads back the same; and no answer differs. */
 #include "lab/matrix.h"
 
+#include <pthread.h>
+
+#include "base/rng.h"
 #include "program_int.h"
 
 static struct scene scene;
@@ -212,11 +215,89 @@ static void interlopers_erase_a_conversation_live(void **state)
     json_decref(s);
 }
 
+/* ---- several slots --------------------------------------------------------------------------- */
+
+enum { N_CLIENTS = 4, N_EACH = 8 };
+
+struct asker {
+    const struct program *server;
+    uint64_t seed;
+    uint64_t prompt, reused;
+    bool failed;
+};
+
+/* Prompts of random length that leave one of two streams somewhere. */
+static void *ask_many(void *arg)
+{
+    struct asker *a = arg;
+    struct rng rng = {a->seed};
+    struct client *c = program_client(a->server);
+    for (int i = 0; i < N_EACH && !a->failed; i++) {
+        struct buf body = BUF_INIT, reply = BUF_INIT;
+        const uint32_t stream = rng_below(&rng, 2), shared = 1000 + rng_below(&rng, 3000),
+                       n = shared + 10 + rng_below(&rng, 1000);
+        struct rng common = {stream + 1};
+        buf_adds(&body, "{\"temperature\":0,\"ignore_eos\":true,\"prompt\":[");
+        for (uint32_t k = 0; k < n; k++)
+            buf_addf(&body, "%s%u", k ? "," : "", 20 + rng_below(k < shared ? &common : &rng, 200));
+        buf_addf(&body, "],\"n_predict\":%u}", 1 + rng_below(&rng, 20));
+        json_t *o = NULL;
+        a->failed =
+            client_call(c, "POST", "/completion", (struct str){body.p, body.n}, &reply, NULL) ||
+            client_status(c) != 200 || jread_parse(buf_str(&reply), reply.n, &o, NULL);
+        const json_t *timings = json_object_get(o, "timings");
+        const int64_t cached = json_integer_value(json_object_get(timings, "cache_n"));
+        a->reused += (uint64_t)cached;
+        a->prompt += (uint64_t)(cached + json_integer_value(json_object_get(timings, "prompt_n")));
+        json_decref(o);
+        buf_release(&body);
+        buf_release(&reply);
+    }
+    client_free(c);
+    return NULL;
+}
+
+static void slots_that_log_into_each_other_read_back_to_the_token(void **state)
+{
+    (void)state;
+    struct program server;
+    struct asker askers[N_CLIENTS];
+    pthread_t threads[N_CLIENTS];
+    uint64_t prompt = 0, reused = 0;
+    const char *seed = getenv("SEED");
+    program_serve(&server, &scene, "slots",
+                  (const char *const[]){"--cache-policy", "pxa-both", "-np", "3", NULL});
+    for (size_t i = 0; i < N_CLIENTS; i++) {
+        askers[i] = (struct asker){.server = &server,
+                                   .seed = (seed ? strtoull(seed, NULL, 10) : 1) * 100 + i};
+        assert_int_equal(pthread_create(&threads[i], NULL, ask_many, &askers[i]), 0);
+    }
+    for (size_t i = 0; i < N_CLIENTS; i++) {
+        pthread_join(threads[i], NULL);
+        assert_false(askers[i].failed);
+        prompt += askers[i].prompt;
+        reused += askers[i].reused;
+    }
+    assert_int_equal(program_stop(&server), 0);
+    char *said;
+    assert_int_equal(RUN(&scene, &said, "forensics", "--json", "--no-simulate", server.log), 0);
+    json_t *o = parse((struct str){said, strlen(said)});
+    const json_t *totals = json_object_get(o, "totals");
+    assert_int_equal(number(totals, "turns_timed"), N_CLIENTS * N_EACH);
+    assert_int_equal(number(totals, "prompt_tokens"), prompt);
+    assert_int_equal(number(totals, "reused_tokens"), reused);
+    assert_int_equal(json_object_size(json_object_get(o, "slots")), 3);
+    assert_true(reused > 0);
+    json_decref(o);
+    mem_free(said);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_published_matrix_comes_out_live),
         cmocka_unit_test(interlopers_erase_a_conversation_live),
+        cmocka_unit_test(slots_that_log_into_each_other_read_back_to_the_token),
     };
     return cmocka_run_group_tests(tests, make_scene, drop_scene);
 }
