@@ -9,7 +9,8 @@
  * known, whatever lies below, which tokens stay inside the state's rule, and after which trie nodes the
  * rule may end.  Only what follows these nodes has to be walked with the rest of the stack.  So the
  * large walk, over nearly all tokens inside a JSON string, happens once per grammar and not once
- * per property.
+ * per property.  States near another one, such as those inside a mark or a bounded string, are worked out
+ * as what differs from it.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -318,6 +319,14 @@ static void find_token(struct grammar *g, struct finds *f, token t)
     }
 }
 
+static void add_exit(struct grammar *g, struct finds *f, uint32_t node)
+{
+    if (mem_grow(&f->exits, &f->exits_cap, f->n_exits + 1, sizeof *f->exits))
+        f->exits[f->n_exits++] = node;
+    else
+        no_memory(g);
+}
+
 struct walk_level {
     uint32_t end, set;
 };
@@ -349,12 +358,8 @@ static void walk(struct grammar *g, uint32_t begin, uint32_t end, uint32_t set, 
         if (t->at[i] >= 0)
             find_token(g, f, t->at[i]);
         const bool more = t->next[i] > i + 1;
-        if (more && f->want_exits && g->sets[to].end) {
-            if (mem_grow(&f->exits, &f->exits_cap, f->n_exits + 1, sizeof *f->exits))
-                f->exits[f->n_exits++] = i;
-            else
-                no_memory(g);
-        }
+        if (more && f->want_exits && g->sets[to].end)
+            add_exit(g, f, i);
         if (more)
             path[++depth] = (struct walk_level){t->next[i], to};
         i++;
@@ -371,37 +376,144 @@ static void local_release(struct local *l)
     *l = (struct local){0};
 }
 
-static const struct local *local_of(struct grammar *g, uint32_t state)
+/* The set at a state alone. */
+static uint32_t set_at(struct grammar *g, uint32_t state)
 {
-    struct local *const l = &g->locals[state];
-    const struct token_trie *const t = g->trie;
-    if (l->known)
-        return l;
     struct closure c;
     closure_begin(g, &c);
     closure_add(g, &c, state, BOTTOM);
-    const uint32_t set = closure_end(g, &c);
-    struct finds f = {.want_exits = true};
+    return closure_end(g, &c);
+}
+
+/* What is found from a state of its own, by walking everything. */
+static void find_all(struct grammar *g, uint32_t state, struct finds *f)
+{
+    const struct token_trie *const t = g->trie;
+    const uint32_t set = set_at(g, state);
     if (!g->rc)
-        walk(g, 0, t->n_nodes, set, &f);
-    uint64_t *bits = NULL;
-    if (!g->rc && f.n_list > (size_t)t->n_words * 2) { /* the list would be larger */
-        bits = mem_try_array(t->n_words, sizeof *bits);
-        if (!bits)
-            no_memory(g);
-        for (size_t i = 0; bits && i < f.n_list; i++)
-            bits[f.list[i] / 64] |= UINT64_C(1) << f.list[i] % 64;
-        mem_free(f.list);
-        f.list = NULL;
-        f.list_cap = f.n_list = 0;
+        walk(g, 0, t->n_nodes, set, f);
+    if (g->rc || f->n_list <= (size_t)t->n_words * 2) /* the list is smaller */
+        return;
+    f->bits = mem_try_array(t->n_words, sizeof *f->bits);
+    if (!f->bits) {
+        no_memory(g);
+        return;
     }
+    for (size_t i = 0; i < f->n_list; i++)
+        f->bits[f->list[i] / 64] |= UINT64_C(1) << f->list[i] % 64;
+    mem_free(f->list);
+    f->list = NULL;
+    f->list_cap = f->n_list = 0;
+}
+
+/* The same by way of what is known of a state near it: only the parts of the trie are walked where the
+ * two may differ. */
+struct near_walk {
+    uint32_t room; /* tokens of so many bytes are the same; 0: those from where the sets are */
+    const struct local *base;
+    uint32_t exit; /* of base->exits: the first that is not dealt with */
+};
+
+/* Subtree of node i: as base has it. */
+static void near_same(struct grammar *g, struct near_walk *w, uint32_t end, struct finds *f)
+{
+    for (; f->want_exits && w->exit < w->base->n_exits && w->base->exits[w->exit] < end; w->exit++)
+        add_exit(g, f, w->base->exits[w->exit]);
+}
+
+/* Tokens of nodes [i, end) are out. */
+static void near_none(const struct grammar *g, struct near_walk *w, uint32_t i, uint32_t end,
+                      struct finds *f)
+{
+    for (; i < end; i++)
+        for (token t = g->trie->at[i]; t >= 0; t = g->trie->same[t])
+            f->bits[t / 64] &= ~(UINT64_C(1) << t % 64);
+    while (w->exit < w->base->n_exits && w->base->exits[w->exit] < end)
+        w->exit++;
+}
+
+struct near_level {
+    uint32_t end, set, base;
+};
+
+static void find_near(struct grammar *g, uint32_t state, struct near_walk *w, struct finds *f)
+{
+    const struct token_trie *const t = g->trie;
+    struct near_level *const path = mem_try_array((size_t)t->max_depth + 1, sizeof *path);
+    f->bits = mem_try_array(t->n_words, sizeof *f->bits);
+    if (!path || !f->bits) {
+        no_memory(g);
+        mem_free(path);
+        return;
+    }
+    memcpy(f->bits, w->base->bits, t->n_words * sizeof *f->bits);
+    size_t depth = 0;
+    path[0] = (struct near_level){t->n_nodes, set_at(g, state), DEAD};
+    if (!w->room)
+        path[0].base = set_at(g, g->near[state]);
+    for (uint32_t i = 0; i < t->n_nodes && !g->rc;) {
+        while (i >= path[depth].end)
+            depth--;
+        if (g->work++ > MAX_WORK)
+            too_much_work(g);
+        const uint32_t next = t->next[i];
+        if (w->room && t->reach[i] <= w->room) {
+            near_same(g, w, next, f);
+            i = next;
+            continue;
+        }
+        const uint32_t to = step(g, path[depth].set, t->byte[i]);
+        const uint32_t base = w->room ? DEAD : step(g, path[depth].base, t->byte[i]);
+        if (!w->room && to == base) {
+            near_same(g, w, next, f);
+            i = next;
+            continue;
+        }
+        if (to == DEAD) {
+            near_none(g, w, i, next, f);
+            i = next;
+            continue;
+        }
+        near_none(g, w, i, i + 1, f);
+        if (t->at[i] >= 0)
+            find_token(g, f, t->at[i]);
+        if (next > i + 1) {
+            if (f->want_exits && g->sets[to].end)
+                add_exit(g, f, i);
+            path[++depth] = (struct near_level){next, to, base};
+        }
+        i++;
+    }
+    mem_free(path);
+}
+
+/* Shorter than this all is walked: nearly every token is longer than so few bytes. */
+enum { MIN_ROOM = 4 };
+
+/* Exits are asked for where something lies below on the stack: text that may end anywhere has one at
+ * every node. */
+static const struct local *local_of(struct grammar *g, uint32_t state, bool exits)
+{
+    struct local *const l = &g->locals[state];
+    const struct token_trie *const t = g->trie;
+    if (l->known && (l->exits_known || !exits))
+        return l;
+    const uint32_t room = g->room[state], near = g->near[state];
+    struct finds f = {.want_exits = exits};
+    struct near_walk w = {.room = room};
+    if (near != NO_STATE && (!room || room >= MIN_ROOM) && room < 255)
+        w.base = local_of(g, g->like[near], exits);
+    if (w.base && w.base->bits)
+        find_near(g, state, &w, &f);
+    else if (!g->rc)
+        find_all(g, state, &f);
     if (g->rc) {
-        mem_free(bits);
+        mem_free(f.bits);
         mem_free(f.list);
         mem_free(f.exits);
         return NULL;
     }
-    const size_t bytes = (bits ? t->n_words * sizeof *bits : 0) + f.list_cap * sizeof *f.list +
+    const size_t bytes = (f.bits ? t->n_words * sizeof *f.bits : 0) + f.list_cap * sizeof *f.list +
                          f.exits_cap * sizeof *f.exits;
     if (g->local_bytes + bytes > MAX_LOCAL_BYTES) {
         for (uint32_t s = 0; s < g->n_states; s++)
@@ -409,8 +521,10 @@ static const struct local *local_of(struct grammar *g, uint32_t state)
         g->local_bytes = 0;
     }
     g->local_bytes += bytes;
+    local_release(l); /* it was known without exits; its bytes count until all are dropped */
     *l = (struct local){.known = true,
-                        .bits = bits,
+                        .exits_known = exits,
+                        .bits = f.bits,
                         .list = f.list,
                         .n_list = (uint32_t)f.n_list,
                         .exits = f.exits,
@@ -424,7 +538,7 @@ static void add_stack(struct grammar *g, uint32_t id, uint64_t *bits)
 {
     const struct token_trie *const t = g->trie;
     const struct gstack top = g->stacks[id];
-    const struct local *const l = local_of(g, g->like[top.state]);
+    const struct local *const l = local_of(g, g->like[top.state], top.parent != BOTTOM);
     if (!l)
         return;
     for (uint32_t i = 0; l->bits && i < t->n_words; i++)

@@ -13,8 +13,9 @@ struct token_trie {
     uint8_t *byte;                       /* [n_nodes] */
     uint32_t *next;                      /* [n_nodes] */
     token *at;                           /* [n_nodes] a token that ends here, or -1 */
-    token *same;                         /* [n_tokens] the next token with the same bytes, or -1 */
-    uint32_t max_depth;                  /* bytes of the longest token */
+    uint8_t *reach;     /* [n_nodes] bytes of the longest token at it or below, at most 255 */
+    token *same;        /* [n_tokens] the next token with the same bytes, or -1 */
+    uint32_t max_depth; /* bytes of the longest token */
     token *eog;
     size_t n_eog, eog_cap;
     const struct vocab *vocab;
@@ -34,7 +35,7 @@ struct gstack {
 
 /* What can be said of the tokens from a state without knowing what lies below it on the stack. */
 struct local {
-    bool known;
+    bool known, exits_known;
     uint64_t *bits; /* tokens that may come, or NULL: the list */
     token *list;
     uint32_t n_list;
@@ -72,11 +73,13 @@ struct grammar {
     size_t n_aliases, aliases_cap;
     uint32_t tail_to, tail[3]; /* grammar_chars: states one, two, three bytes before tail_to */
 
-    uint32_t *first;            /* [n_states + 1] into edges */
-    uint32_t *skip;             /* [n_states] where nothing but an empty edge leads */
-    bool *final;                /* [n_states] some rule's final state */
-    bool *reads;                /* [n_states] has byte edges */
-    uint32_t *like;             /* [n_states] whose tokens it shares, mostly itself */
+    uint32_t *first; /* [n_states + 1] into edges */
+    uint32_t *skip;  /* [n_states] where nothing but an empty edge leads */
+    bool *final;     /* [n_states] some rule's final state */
+    bool *reads;     /* [n_states] has byte edges */
+    uint32_t *like;  /* [n_states] whose tokens it shares, mostly itself */
+    uint32_t *near;  /* [n_states] whose tokens it shares for the most part, or NO_STATE */
+    uint32_t *room;  /* [n_states] with near: those up to so many bytes; 0: see grammar_near */
     uint32_t start, start_lead; /* set ids: at once, behind up to two newlines */
 
     struct gstack *stacks;

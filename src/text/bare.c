@@ -10,14 +10,14 @@
 #include "text/grammar_int.h"
 #include "text/gtree_int.h"
 
-enum { MAX_NODES = 128, MAX_BARE_LENGTH = 1000 };
+enum { MAX_BARE_LENGTH = 1000 };
 
 struct marks {
     uint32_t n;
-    uint8_t next[MAX_NODES][128]; /* complete: over any byte below 128 */
-    uint8_t fail[MAX_NODES];
-    uint8_t depth[MAX_NODES]; /* bytes of the longest beginning of `end` that the text ends with */
-    uint8_t verdict[MAX_NODES]; /* GO_ON, or what the text now ends with */
+    uint8_t next[BARE_NODES][128]; /* complete: over any byte below 128 */
+    uint8_t fail[BARE_NODES];
+    uint8_t depth[BARE_NODES]; /* bytes of the longest beginning of `end` that the text ends with */
+    uint8_t verdict[BARE_NODES]; /* GO_ON, or what the text now ends with */
 };
 enum { GO_ON, AT_END, AT_NEVER };
 
@@ -27,7 +27,7 @@ static uint8_t add_mark(struct marks *m, const char *mark, bool is_end)
     for (; *mark; mark++) {
         uint8_t *const to = &m->next[at][(uint8_t)*mark];
         if (!*to) {
-            CHECK(m->n < MAX_NODES);
+            CHECK(m->n < BARE_NODES);
             *to = (uint8_t)m->n++;
         }
         m->depth[*to] = is_end ? (uint8_t)(m->depth[at] + 1) : m->depth[*to];
@@ -39,7 +39,7 @@ static uint8_t add_mark(struct marks *m, const char *mark, bool is_end)
 /* Breadth first: a node's failure lies nearer the root and is complete before it. */
 static void complete(struct marks *m)
 {
-    uint8_t queue[MAX_NODES];
+    uint8_t queue[BARE_NODES];
     size_t n = 0;
     for (int c = 0; c < 128; c++)
         if (m->next[0][c])
@@ -67,8 +67,7 @@ struct product {
     struct grammar *g;
     const struct marks *m;
     uint32_t min, max, n_counts;
-    bool any_end; /* the text may end anywhere */
-    uint32_t to;
+    uint32_t to, stop;
     uint32_t *state; /* [n_counts][m->n] + 1; 0: not met */
     uint32_t *todo;  /* what was met and has no edges yet */
     size_t n_todo;
@@ -110,66 +109,52 @@ static void edges(struct product *p, uint32_t i)
     const uint32_t now = count + p->m->depth[node] + 1;
     if (now <= p->max)
         grammar_chars(p->g, from, &beyond, 1, false, place(p, now, 0));
-    if (p->any_end)
-        grammar_empty_edge(p->g, from, p->to);
+    if (p->stop != NO_STOP)
+        grammar_empty_edge(p->g, from, p->stop);
 }
 
-/* min to max characters from `from` to `to`; like: the states of the same text without limits. */
-static void build(struct grammar *g, const struct marks *m, uint32_t from, uint32_t min,
-                  uint32_t max, bool any_end, uint32_t to, uint32_t *state, const uint32_t *like)
+void grammar_bare_text(struct grammar *g, const struct bare_marks *k, uint32_t from, uint32_t min,
+                       uint32_t max, uint32_t to, uint32_t stop, uint32_t *like)
 {
-    const bool bounded = max != GTREE_NO_END;
-    struct product p = {.g = g,
-                        .m = m,
-                        .min = min,
-                        .max = max,
-                        .n_counts = (bounded ? max : min) + 1,
-                        .any_end = any_end,
-                        .to = to,
-                        .state = state};
-    p.todo = mem_try_array((size_t)p.n_counts * m->n, sizeof *p.todo);
-    if (!p.todo) {
-        grammar_fail(g, RC_NOMEM, "no memory for the grammar");
-        return;
-    }
-    grammar_empty_edge(g, from, place(&p, 0, 0));
-    while (p.n_todo && !grammar_failed(g)) {
-        const uint32_t i = p.todo[--p.n_todo];
-        const uint32_t count = i / m->n, ahead = count + m->depth[i % m->n];
-        edges(&p, i);
-        if (like && like[i % m->n] && count >= min && ahead <= max)
-            grammar_alias(g, p.state[i] - 1, like[i % m->n] - 1, max - ahead);
-    }
-    mem_free(p.todo);
-}
-
-void grammar_bare_text(struct grammar *g, uint32_t from, const char *end, const char *const *never,
-                       size_t n_never, uint32_t min, uint32_t max, uint32_t to)
-{
-    const bool bounded = max != GTREE_NO_END;
-    if ((bounded ? max : min) > MAX_BARE_LENGTH) {
+    const uint32_t limit = max == GTREE_NO_END ? min : max;
+    const bool free = max == GTREE_NO_END && !min;
+    if (limit > MAX_BARE_LENGTH) {
         grammar_fail(g, RC_LIMIT, "a limit on length above %d is not supported in XML calls",
                      MAX_BARE_LENGTH);
         return;
     }
     struct marks *const m = mem_zalloc(sizeof *m);
     m->n = 1;
-    for (size_t i = 0; i < n_never; i++)
-        m->verdict[add_mark(m, never[i], false)] = AT_NEVER;
-    if (end)
-        m->verdict[add_mark(m, end, true)] = AT_END;
+    for (size_t i = 0; i < k->n_never; i++)
+        m->verdict[add_mark(m, k->never[i], false)] = AT_NEVER;
+    m->verdict[add_mark(m, k->end, true)] = AT_END;
     complete(m);
-    const size_t n_counts = (size_t)(bounded ? max : min) + 1;
-    uint32_t *const state = mem_try_array(n_counts * m->n, sizeof *state);
-    uint32_t *const like = bounded ? mem_try_array(m->n, sizeof *like) : NULL;
-    if (!state || (bounded && !like)) {
+    const size_t n = ((size_t)limit + 1) * m->n;
+    struct product p = {.g = g,
+                        .m = m,
+                        .min = min,
+                        .max = max,
+                        .n_counts = limit + 1,
+                        .to = to,
+                        .stop = stop,
+                        .state = mem_try_array(n, sizeof *p.state),
+                        .todo = mem_try_array(n, sizeof *p.todo)};
+    if (!p.state || !p.todo)
         grammar_fail(g, RC_NOMEM, "no memory for the grammar");
-    } else {
-        if (bounded) /* reached from nowhere: there to be like */
-            build(g, m, grammar_state_add(g), 0, GTREE_NO_END, !end, to, like, NULL);
-        build(g, m, from, min, max, !end, to, state, like);
+    else
+        grammar_empty_edge(g, from, place(&p, 0, 0));
+    while (p.n_todo && !grammar_failed(g)) {
+        const uint32_t i = p.todo[--p.n_todo];
+        const uint32_t node = i % m->n, count = i / m->n, ahead = count + m->depth[node];
+        edges(&p, i);
+        if (free)
+            grammar_near(g, p.state[i] - 1, p.state[0] - 1);
+        else if (like && like[node] && count >= min && ahead <= max)
+            grammar_alias(g, p.state[i] - 1, like[node] - 1, max - ahead);
     }
-    mem_free(state);
-    mem_free(like);
+    if (free && like && p.state)
+        memcpy(like, p.state, m->n * sizeof *like);
+    mem_free(p.state);
+    mem_free(p.todo);
     mem_free(m);
 }

@@ -43,6 +43,8 @@ void grammar_free(struct grammar *g)
     mem_free(g->final);
     mem_free(g->reads);
     mem_free(g->like);
+    mem_free(g->near);
+    mem_free(g->room);
     arena_release(&g->arena);
     token_trie_free(g->trie);
     mem_free(g);
@@ -234,6 +236,12 @@ void grammar_chars(struct grammar *g, uint32_t from, const struct grange *r, siz
     }
 }
 
+void grammar_near(struct grammar *g, uint32_t s, uint32_t base)
+{
+    if (s != base)
+        grammar_alias(g, s, base, 0);
+}
+
 void grammar_alias(struct grammar *g, uint32_t s, uint32_t like, uint32_t room)
 {
     if (grammar_failed(g))
@@ -276,12 +284,15 @@ static bool mark_states(struct grammar *g)
     g->final = mem_try_zalloc(g->n_states);
     g->reads = mem_try_zalloc(g->n_states);
     g->like = mem_try_array(g->n_states, sizeof *g->like);
-    if (!g->skip || !g->final || !g->reads || !g->like)
+    g->near = mem_try_array(g->n_states, sizeof *g->near);
+    g->room = mem_try_array(g->n_states, sizeof *g->room);
+    if (!g->skip || !g->final || !g->reads || !g->like || !g->near || !g->room)
         return false;
     for (size_t i = 0; i < g->n_rules; i++)
         g->final[g->rules[i].final] = true;
     for (uint32_t s = 0; s < g->n_states; s++) {
         g->like[s] = s;
+        g->near[s] = NO_STATE;
         for (uint32_t i = g->first[s]; i < g->first[s + 1]; i++)
             g->reads[s] |= g->edges[i].kind == EDGE_BYTES;
     }
@@ -295,9 +306,15 @@ static bool mark_states(struct grammar *g)
         }
         g->skip[s] = t;
     }
-    for (size_t i = 0; i < g->n_aliases; i++)
-        if (g->aliases[i].room >= g->trie->max_depth)
-            g->like[g->aliases[i].state] = g->aliases[i].like;
+    for (size_t i = 0; i < g->n_aliases; i++) {
+        const struct galias a = g->aliases[i];
+        if (a.room >= g->trie->max_depth) {
+            g->like[a.state] = a.like;
+        } else {
+            g->near[a.state] = a.like;
+            g->room[a.state] = a.room;
+        }
+    }
     return true;
 }
 

@@ -48,8 +48,12 @@ void grammar_text(struct grammar *g, uint32_t from, struct str text, uint32_t to
 /* One character of the ranges (sorted or not), in UTF-8; negated: of any others but surrogates. */
 void grammar_chars(struct grammar *g, uint32_t from, const struct grange *r, size_t n, bool negated,
                    uint32_t to);
-/* Tokens at state s may do what they may at `like`, as long as none is longer than room bytes. */
+/* Tokens of at most room bytes may do at state s what they may at `like`, and end its rule where they
+ * end that one's. */
 void grammar_alias(struct grammar *g, uint32_t s, uint32_t like, uint32_t room);
+/* Most tokens lead from s to the very places that they lead to from `base`, a state of the same rule:
+ * only where the two have not met yet they need to be looked at. */
+void grammar_near(struct grammar *g, uint32_t s, uint32_t base);
 
 /* Checks the whole (left recursion, size) and makes it ready for states; root is where it begins.
  * Takes g: on failure it is freed. */
@@ -65,12 +69,21 @@ NODISCARD struct schema_build *schema_build_new(struct grammar *g, const json_t 
 void schema_build_free(struct schema_build *b);
 uint32_t schema_rule(struct schema_build *b, const json_t *schema);
 
-/* bare.c: min to max characters (GTREE_NO_END: any number), then the mark `end`, which leads to `to`; none
- * of the texts of never [n_never] comes before.  end NULL: the text may end anywhere.  No control
- * characters but tab and line ends.  Marks are ASCII; of all of them one byte longer than 127 is refused
- * by a CHECK. */
-void grammar_bare_text(struct grammar *g, uint32_t from, const char *end, const char *const *never,
-                       size_t n_never, uint32_t min, uint32_t max, uint32_t to);
+/* ---- bare.c: text as it is, up to a mark ---- */
+
+enum { BARE_NODES = 128 };
+struct bare_marks {           /* ASCII, all together shorter than BARE_NODES */
+    const char *end;          /* the mark */
+    const char *const *never; /* [n_never] texts that do not come before it */
+    size_t n_never;
+};
+/* min to max characters (GTREE_NO_END: any number), then the mark, which leads to `to`.  stop: where the
+ * text leads if it ends anywhere without the mark; or NO_STOP.  No control characters but tab and line
+ * ends.  like [BARE_NODES], zeroed by the caller, or NULL: states of the text of any length, which is
+ * what fills it; texts with limits and the same marks then share its masks. */
+#define NO_STOP UINT32_MAX
+void grammar_bare_text(struct grammar *g, const struct bare_marks *k, uint32_t from, uint32_t min,
+                       uint32_t max, uint32_t to, uint32_t stop, uint32_t *like);
 
 /* pattern.c: text that matches an ECMA regular expression (a subset); quoted: as a JSON string. */
 void pattern_build(struct grammar *g, uint32_t from, struct str pattern, const char *where,

@@ -423,6 +423,23 @@ static void a_mask_is_what_accepting_says(void **state)
         check_masks(g, schemas[i], "e", test_seed() + i);
         grammar_free(g);
     }
+    /* strings with limits of all sizes, quoted and bare, and text around calls */
+    for (int i = 0; i < 12; i++) {
+        char text[512];
+        snprintf(text, sizeof text,
+                 "[{\"function\":{\"name\":\"f\",\"parameters\":{\"properties\":{\"s\":{\"type\":"
+                 "\"string\",\"minLength\":%d,\"maxLength\":%d},\"t\":{\"type\":\"string\"}},"
+                 "\"required\":[\"s\",\"t\"]}}}]",
+                 i % 3, 3 + 2 * i);
+        json_t *const tools = json_loads(text, 0, NULL);
+        const struct tools_grammar o = {
+            .family = i % 2 ? REPLY_QWEN_XML : REPLY_HERMES, .tools = tools, .in_text = i % 4 == 3};
+        struct grammar *g;
+        assert_int_equal(grammar_from_tools(trie, &o, &g, NULL), RC_OK);
+        check_masks(g, text, NULL, test_seed() + (uint64_t)i);
+        grammar_free(g);
+        json_decref(tools);
+    }
 }
 
 static void what_comes_out_is_json(void **state)

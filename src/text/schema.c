@@ -35,11 +35,12 @@ struct schema_build {
     struct schema_memo *memo; /* rules made, by schema */
     size_t n_memo, memo_cap;
     unsigned depth;
+    uint32_t bare_like[BARE_NODES]; /* grammar_bare_text's */
     bool bare;        /* strings are as XML calls have them: without quotes, then PARAMETER_END */
     struct buf where; /* path of the schema being built, for messages */
     uint32_t string_loop; /* the state within a string of any length */
     /* rules for what every schema needs, made when first asked for */
-    uint32_t space, string, number, integer, value, object, array;
+    uint32_t space, string, number, integer, value, object, array, bare_text;
 };
 
 #define PARAMETER_END "\n</parameter>"
@@ -50,9 +51,18 @@ struct schema_build *schema_build_new(struct grammar *g, const json_t *root, con
     struct schema_build *const b = mem_zalloc(sizeof *b);
     b->g = g;
     b->root = root;
-    b->space = b->string = b->number = b->integer = b->value = b->object = b->array = NO_RULE;
+    b->space = b->string = b->number = b->integer = b->value = b->object = b->array = b->bare_text =
+        NO_RULE;
     buf_adds(&b->where, where);
     return b;
+}
+
+/* On with another schema of the same grammar, with what has been made already. */
+static void another_root(struct schema_build *b, const json_t *root, const char *where)
+{
+    b->root = root;
+    buf_clear(&b->where);
+    buf_adds(&b->where, where);
 }
 
 void schema_build_free(struct schema_build *b)
@@ -400,6 +410,26 @@ static void string_of_length(struct schema_build *b, uint32_t from, uint32_t min
     }
 }
 
+/* A rule for bare text of a length, and PARAMETER_END. */
+static uint32_t bare_text(struct schema_build *b, uint32_t min, uint32_t max)
+{
+    /* what the reply's parser would take for the value's end */
+    static const char *const never[] = {"</parameter>", "\n<parameter=", "\n</function>",
+                                        "\n</tool_call>"};
+    static const struct bare_marks marks = {PARAMETER_END, never, COUNT_OF(never)};
+    if (b->bare_text == NO_RULE) {
+        b->bare_text = grammar_rule(b->g, "text");
+        const struct grule r = grammar_rule_at(b->g, b->bare_text);
+        grammar_bare_text(b->g, &marks, r.start, 0, GTREE_NO_END, r.final, NO_STOP, b->bare_like);
+    }
+    if (!min && max == GTREE_NO_END)
+        return b->bare_text;
+    const uint32_t rule = grammar_rule(b->g, "text of a length");
+    const struct grule r = grammar_rule_at(b->g, rule);
+    grammar_bare_text(b->g, &marks, r.start, min, max, r.final, NO_STOP, b->bare_like);
+    return rule;
+}
+
 static void string_of_pattern(struct schema_build *b, uint32_t from, struct str pattern,
                               uint32_t to)
 {
@@ -461,10 +491,7 @@ static void string_schema(struct schema_build *b, const json_t *schema, uint32_t
         else
             string_of_pattern(b, from, str_of(formats[i].pattern), to);
     } else if (b->bare) {
-        /* what the reply's parser would take for the value's end */
-        static const char *const never[] = {"</parameter>", "\n<parameter=", "\n</function>",
-                                            "\n</tool_call>"};
-        grammar_bare_text(b->g, from, PARAMETER_END, never, COUNT_OF(never), min, max, to);
+        grammar_call_edge(b->g, from, bare_text(b, min, max), to);
     } else if (has_min || has_max) {
         string_of_length(b, from, min, max, to);
     } else {
@@ -1324,6 +1351,7 @@ static void one_call(struct schema_build *b, enum reply_family family, const cha
 /* A rule for a call of the tool named, or of any. */
 static uint32_t any_call(struct grammar *g, const struct tools_grammar *o, bool opened)
 {
+    struct schema_build *const b = schema_build_new(g, NULL, "");
     const uint32_t call = grammar_rule(g, "call");
     const struct grule c = grammar_rule_at(g, call);
     size_t i, n = 0;
@@ -1341,12 +1369,12 @@ static uint32_t any_call(struct grammar *g, const struct tools_grammar *o, bool 
             continue;
         struct buf where = BUF_INIT;
         buf_addf(&where, "tools[%zu].function.parameters", i);
-        struct schema_build *const b = schema_build_new(g, schema, buf_str(&where));
+        another_root(b, schema, buf_str(&where));
         one_call(b, o->family, own, schema, opened, c.start, c.final);
-        schema_build_free(b);
         buf_release(&where);
         n++;
     }
+    schema_build_free(b);
     if (!n && o->name)
         grammar_fail(g, RC_ARG, "tool_choice names \"%s\", which is not among the tools", o->name);
     else if (!n)
@@ -1358,10 +1386,10 @@ static uint32_t any_call(struct grammar *g, const struct tools_grammar *o, bool 
 static void calls_in_text(struct grammar *g, const struct tools_grammar *o, uint32_t from,
                           uint32_t to)
 {
-    static const char *const never[] = {"<function=", CALL_TAG};
+    static const char *const never[] = {"<function="};
+    static const struct bare_marks marks = {CALL_TAG, never, COUNT_OF(never)};
     const uint32_t opened = grammar_state_add(g), after = grammar_state_add(g);
-    grammar_bare_text(g, from, NULL, never, 2, 0, GTREE_NO_END, to);
-    grammar_bare_text(g, from, CALL_TAG, never, 1, 0, GTREE_NO_END, opened);
+    grammar_bare_text(g, &marks, from, 0, GTREE_NO_END, opened, to, NULL);
     grammar_call_edge(g, opened, any_call(g, o, true), after);
     grammar_empty_edge(g, after, o->parallel ? from : to);
 }

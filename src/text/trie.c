@@ -46,8 +46,9 @@ static bool fill(struct token_trie *t, const struct entry *e, size_t n)
     t->byte = mem_try(bytes + 1);
     t->next = mem_try_array(bytes + 1, sizeof *t->next);
     t->at = mem_try_array(bytes + 1, sizeof *t->at);
+    t->reach = mem_try_zalloc(bytes + 1);
     uint32_t *const path = mem_try_array((size_t)t->max_depth + 1, sizeof *path); /* open nodes */
-    const bool ok = t->byte && t->next && t->at && path;
+    const bool ok = t->byte && t->next && t->at && t->reach && path;
     size_t depth = 0;
     for (size_t i = 0; ok && i < n; i++) {
         const struct str s = e[i].bytes;
@@ -60,6 +61,8 @@ static bool fill(struct token_trie *t, const struct entry *e, size_t n)
             t->at[node] = -1;
             path[depth++] = node;
         }
+        for (size_t k = 0; k < depth; k++)
+            t->reach[path[k]] = (uint8_t)MAX(t->reach[path[k]], MIN(s.n, 255));
         t->same[e[i].id] = t->at[path[depth - 1]];
         t->at[path[depth - 1]] = e[i].id;
     }
@@ -114,6 +117,7 @@ void token_trie_free(struct token_trie *t)
     mem_free(t->byte);
     mem_free(t->next);
     mem_free(t->at);
+    mem_free(t->reach);
     mem_free(t->same);
     mem_free(t->eog);
     mem_free(t);
