@@ -94,7 +94,7 @@ static float *attention(struct model *m, const struct layer *l, struct batch *b,
     const uint64_t H = (uint64_t)hp->n_heads * hp->head_dim;
     const uint64_t HK = (uint64_t)hp->n_kv_heads * hp->head_dim;
     float *qg = m->wide, *k = qg + b->n * 2 * H, *v = k + b->n * HK, *o = v + b->n * HK;
-    const struct matmul_job jobs[] = {{l->q, qg, 2 * H}, {l->k, k, HK}, {l->v, v, HK}};
+    const struct matmul_job jobs[] = {{l->q, qg, 2 * H, 0}, {l->k, k, HK, 0}, {l->v, v, HK, 0}};
     matmul_many(m->pool, jobs, COUNT_OF(jobs), m->act);
     stage_next(st, MODEL_ATTN);
     const struct attn_layer al = {l->index, l->q_norm, l->k_norm};
@@ -109,12 +109,15 @@ static float *delta_net(struct model *m, const struct layer *l, struct batch *b,
     const uint64_t C = hparams_conv_channels(hp), nv = hp->n_v_heads, vd = nv * hp->state_dim;
     float *u = m->wide, *z = u + b->n * C, *o = z + b->n * vd;
     float *beta = o + b->n * vd, *alpha = beta + b->n * nv;
-    const struct matmul_job jobs[] = {
-        {l->qkv, u, C}, {l->z, z, vd}, {l->beta, beta, nv}, {l->alpha, alpha, nv}};
+    /* u and z head by head, as they are read: a head's rows then follow one another in memory */
+    const struct matmul_job jobs[] = {{.w = l->qkv, .y = u, .block = hp->state_dim},
+                                      {.w = l->z, .y = z, .block = hp->state_dim},
+                                      {.w = l->beta, .y = beta, .ldy = nv},
+                                      {.w = l->alpha, .y = alpha, .ldy = nv}};
     matmul_many(m->pool, jobs, COUNT_OF(jobs), m->act);
     stage_next(st, MODEL_DELTA);
     const struct delta_layer dl = {l->index, l->conv, l->a, l->dt, l->norm};
-    delta_forward(m->delta, &dl, b->rec, b->runs, b->n_runs, u, z, alpha, beta, o);
+    delta_forward(m->delta, &dl, b->rec, b->runs, b->n_runs, b->n, u, z, alpha, beta, o);
     return o;
 }
 
@@ -123,7 +126,7 @@ static void dense_ffn(struct model *m, const struct layer *l, uint32_t n)
 {
     const uint32_t F = m->hp.n_ff;
     float *g = m->wide, *u = g + (uint64_t)n * F;
-    const struct matmul_job jobs[] = {{l->gate, g, F}, {l->up, u, F}};
+    const struct matmul_job jobs[] = {{l->gate, g, F, 0}, {l->up, u, F, 0}};
     act_set(m->act, m->h, n, m->hp.n_embd, m->hp.n_embd);
     matmul_many(m->pool, jobs, COUNT_OF(jobs), m->act);
     silu_mul_rows(m->kern, m->pool, g, u, F, n, F, g);

@@ -28,6 +28,7 @@ struct layer_run {
     const struct delta_layer *l;
     struct rec *rec;
     const struct stretch *runs;
+    uint32_t n_rows;
     const float *u, *z, *alpha, *beta;
     float *y;
 };
@@ -68,40 +69,39 @@ void delta_free(struct delta *d)
     mem_free(d);
 }
 
-/* Row i - (n_taps - 1) .. of a run's raw projections, counted from its first token: negative ones are in
- * the conv state. */
+/* Raw projections of a run's token i for block b (a query, key or value head); those before its first
+ * token, i < 0, are in the conv state. */
 static const float *raw_row(const struct layer_run *x, const struct stretch *run,
-                            const float *state, int64_t i)
+                            const float *state, uint32_t b, int64_t i)
 {
-    const uint64_t C = x->d->channels, back = x->d->s.n_taps - 1;
-    return i < 0 ? state + (uint64_t)(i + (int64_t)back) * C : x->u + (run->row + (uint64_t)i) * C;
+    const uint64_t D = x->d->s.dim, back = x->d->s.n_taps - 1;
+    return i < 0 ? state + (uint64_t)(i + (int64_t)back) * x->d->channels + b * D
+                 : x->u + (b * (uint64_t)x->n_rows + run->row + (uint64_t)i) * D;
 }
 
-/* Channels [c, c + dim) of tokens [i0, i0 + n) after the convolution; rows are theirs and the taps'
- * before. */
-static void convolve(const struct layer_run *x, const float *const *rows, uint32_t n, uint32_t c,
-                     float *y)
+/* Block b of tokens [i0, i0 + n) after the convolution: y [n][dim]. */
+static void convolve(const struct layer_run *x, const struct stretch *run, const float *state,
+                     uint32_t b, uint32_t i0, uint32_t n, float *y)
 {
     const struct delta_shape *s = &x->d->s;
-    const float *at[BLOCK + SEQ_MAX_TAPS];
-    for (uint32_t i = 0; i < n + s->n_taps - 1; i++)
-        at[i] = rows[i] + c;
-    x->d->k->seq.conv_silu(at, s->n_taps, x->l->conv + c, x->d->channels, n, s->dim, y, s->dim);
+    const uint32_t back = s->n_taps - 1;
+    const float *rows[BLOCK + SEQ_MAX_TAPS];
+    for (uint32_t i = 0; i < n + back; i++)
+        rows[i] = raw_row(x, run, state, b, (int64_t)i0 + i - back);
+    x->d->k->seq.conv_silu(rows, s->n_taps, x->l->conv + (uint64_t)b * s->dim, x->d->channels, n,
+                           s->dim, y, s->dim);
 }
 
-/* The next block's rows lie pages apart, where no hardware prefetcher follows: asked for before the
- * recurrence of this block, they are there after it. */
-static void prefetch(const float *p, uint32_t n, uint64_t ld, uint32_t cols)
+/* p [n] will be read soon: asked for before the recurrence of one block, it is there for the next. */
+static void prefetch(const float *p, uint64_t n)
 {
-    for (uint32_t i = 0; i < n; i++, p += ld)
-        for (uint32_t c = 0; c < cols; c += 16)
-            __builtin_prefetch(p + c, 0, 2);
+    for (uint64_t i = 0; i < n; i += 16)
+        __builtin_prefetch(p + i, 0, 2);
 }
 
 /* Tokens [i0, i0 + n) of a run through value head h; q and k are in the worker's scratch. */
-static void value_head(const struct layer_run *x, const struct stretch *run,
-                       const float *const *rows, uint32_t h, uint32_t i0, uint32_t n,
-                       struct scratch *w)
+static void value_head(const struct layer_run *x, const struct stretch *run, const float *state,
+                       uint32_t h, uint32_t i0, uint32_t n, struct scratch *w)
 {
     const struct delta_shape *s = &x->d->s;
     const struct kern_seq *seq = &x->d->k->seq;
@@ -111,31 +111,30 @@ static void value_head(const struct layer_run *x, const struct stretch *run,
         w->alpha[i] = x->alpha[at];
         w->b[i] = x->beta[at];
     }
-    convolve(x, rows, n, (2 * s->n_k_heads + h) * D, w->v);
-    const uint32_t next = i0 + n, n_next = MIN(run->n - next, BLOCK);
-    prefetch(x->u + (run->row + next) * (uint64_t)x->d->channels + (2 * s->n_k_heads + h) * D,
-             n_next, x->d->channels, D);
-    prefetch(x->z + ((run->row + next) * (uint64_t)H + h) * D, n_next, (uint64_t)H * D, D);
+    const uint32_t block = 2 * s->n_k_heads + h;
+    const float *z = x->z + (h * (uint64_t)x->n_rows + run->row + i0) * D;
+    convolve(x, run, state, block, i0, n, w->v);
+    const uint64_t next = MIN(run->n - (i0 + n), BLOCK) * (uint64_t)D;
+    prefetch(raw_row(x, run, state, block, (int64_t)i0 + n), next);
+    prefetch(z + n * D, next);
     seq->gates(w->alpha, w->b, x->l->dt[h], x->l->a[h], n, w->decay, w->beta);
     seq->delta(rec_s(x->rec, run->rec, x->l->index) + (size_t)h * D * D, D, w->q, w->k, w->v,
                w->decay, w->beta, n, w->o);
     for (uint32_t i = 0; i < n; i++) {
         float *o = w->o + (size_t)i * D;
-        const size_t at = ((size_t)(run->row + i0 + i) * H + h) * D;
         seq->norm(o, NULL, x->l->norm, s->eps, D, o);
-        seq->silu_mul(x->z + at, o, D, x->y + at);
+        seq->silu_mul(z + (size_t)i * D, o, D, x->y + ((size_t)(run->row + i0 + i) * H + h) * D);
     }
 }
 
-/* The last n_taps - 1 raw rows of channels [c, c + dim) become the conv state. */
+/* The last n_taps - 1 raw rows of a block become the conv state. */
 static void move_conv_state(const struct layer_run *x, const struct stretch *run, float *state,
-                            uint32_t c)
+                            uint32_t b)
 {
     const uint32_t back = x->d->s.n_taps - 1;
     for (uint32_t j = 0; j < back; j++) /* reads at or above what it writes */
-        memmove(state + (size_t)j * x->d->channels + c,
-                raw_row(x, run, state, (int64_t)run->n - back + j) + c,
-                x->d->s.dim * sizeof(float));
+        memmove(state + (size_t)j * x->d->channels + (size_t)b * x->d->s.dim,
+                raw_row(x, run, state, b, (int64_t)run->n - back + j), x->d->s.dim * sizeof(float));
 }
 
 /* One run through one key head and its value heads: nobody else reads these channels or states. */
@@ -150,33 +149,29 @@ static void run_head(void *ctx, uint32_t part, uint32_t worker)
     float *state = rec_conv(x->rec, run->rec, x->l->index);
     for (uint32_t i0 = 0; i0 < run->n; i0 += BLOCK) {
         const uint32_t n = MIN(run->n - i0, BLOCK);
-        const float *rows[BLOCK + SEQ_MAX_TAPS];
-        for (uint32_t i = 0; i < n + s->n_taps - 1; i++)
-            rows[i] = raw_row(x, run, state, (int64_t)i0 + i - (s->n_taps - 1));
-        convolve(x, rows, n, j * D, w->q);
-        convolve(x, rows, n, (K + j) * D, w->k);
-        const uint32_t next = i0 + n, n_next = MIN(run->n - next, BLOCK);
-        const float *u = x->u + (run->row + next) * (uint64_t)x->d->channels + j * D;
-        prefetch(u, n_next, x->d->channels, D);
-        prefetch(u + K * D, n_next, x->d->channels, D);
+        convolve(x, run, state, j, i0, n, w->q);
+        convolve(x, run, state, K + j, i0, n, w->k);
+        const uint64_t next = MIN(run->n - (i0 + n), BLOCK) * (uint64_t)D;
+        prefetch(raw_row(x, run, state, j, (int64_t)i0 + n), next);
+        prefetch(raw_row(x, run, state, K + j, (int64_t)i0 + n), next);
         for (uint32_t i = 0; i < n; i++) {
             float *q = w->q + (size_t)i * D, *k = w->k + (size_t)i * D;
             seq->l2norm(q, s->eps, 1.0f / sqrtf((float)D), D, q);
             seq->l2norm(k, s->eps, 1, D, k);
         }
         for (uint32_t h = j; h < s->n_v_heads; h += K)
-            value_head(x, run, rows, h, i0, n, w);
+            value_head(x, run, state, h, i0, n, w);
     }
-    move_conv_state(x, run, state, j * D);
-    move_conv_state(x, run, state, (K + j) * D);
+    move_conv_state(x, run, state, j);
+    move_conv_state(x, run, state, K + j);
     for (uint32_t h = j; h < s->n_v_heads; h += K)
-        move_conv_state(x, run, state, (2 * K + h) * D);
+        move_conv_state(x, run, state, 2 * K + h);
 }
 
 void delta_forward(struct delta *d, const struct delta_layer *l, struct rec *rec,
-                   const struct stretch *runs, uint32_t n_runs, const float *u, const float *z,
-                   const float *alpha, const float *beta, float *y)
+                   const struct stretch *runs, uint32_t n_runs, uint32_t n_rows, const float *u,
+                   const float *z, const float *alpha, const float *beta, float *y)
 {
-    struct layer_run x = {d, l, rec, runs, u, z, alpha, beta, y};
+    struct layer_run x = {d, l, rec, runs, n_rows, u, z, alpha, beta, y};
     pool_run(d->pool, n_runs * d->s.n_k_heads, run_head, &x);
 }

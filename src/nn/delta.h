@@ -32,8 +32,9 @@ struct delta_layer {
 
 /* For all rows of runs:
  *
- *   u [rows][C]  raw projections: queries, keys, values       z [rows][n_v_heads][dim]
- *   alpha, beta [rows][n_v_heads]  raw projections            y [rows][n_v_heads][dim]
+ *   u [C / dim][n_rows][dim]  raw projections, head by head: queries, keys, values
+ *   z [n_v_heads][n_rows][dim]       alpha, beta [n_rows][n_v_heads]  raw projections
+ *   y [n_rows][n_v_heads][dim]
  *
  *   q, k, v = silu(conv(u));  q = q / |q| / sqrt(dim);  k = k / |k|
  *   S <- gated delta rule (kern/seq.h);  y = norm(o) silu(z)
@@ -41,7 +42,7 @@ struct delta_layer {
  * Value head h reads key head h mod n_k_heads.  Conv state and S of every run's slot move on by its
  * rows.  Source: specs of the qwen35 files; Yang et al., arXiv:2412.06464. */
 void delta_forward(struct delta *d, const struct delta_layer *l, struct rec *rec,
-                   const struct stretch *runs, uint32_t n_runs, const float *u, const float *z,
-                   const float *alpha, const float *beta, float *y);
+                   const struct stretch *runs, uint32_t n_runs, uint32_t n_rows, const float *u,
+                   const float *z, const float *alpha, const float *beta, float *y);
 
 #endif

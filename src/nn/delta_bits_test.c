@@ -151,6 +151,16 @@ static void check_naive(const struct input *in, const float *y)
 
 /* ---- the operator ---- */
 
+/* Rows [from, from + n) of in [T][blocks * D] to rows [at, at + n) of out [blocks][n_rows][D]. */
+static void copy_blocks(const float *in, uint32_t blocks, uint32_t D, uint32_t from, uint32_t n,
+                        uint32_t at, uint32_t n_rows, float *out)
+{
+    for (uint32_t b = 0; b < blocks; b++)
+        for (uint32_t i = 0; i < n; i++)
+            memcpy(out + ((size_t)b * n_rows + at + i) * D,
+                   in + ((size_t)(from + i) * blocks + b) * D, D * sizeof *out);
+}
+
 /* Slices of at most step tokens (random when 0); with company another sequence, some tokens of it, goes
  * before ours in every batch.  state [shape_snap_bytes] at the end. */
 static void run(const struct kern *k, struct pool *pool, const struct input *in, uint32_t step,
@@ -173,12 +183,12 @@ static void run(const struct kern *k, struct pool *pool, const struct input *in,
                                        {.row = before, .n = n, .pos = pos, .rec = ours}};
         for (int i = 0; i < 2; i++) {
             const struct stretch *s = &runs[i];
-            memcpy(u + s->row * C, in->u + s->pos * C, s->n * C * sizeof *u);
-            memcpy(z + s->row * HD, in->z + s->pos * HD, s->n * HD * sizeof *z);
+            copy_blocks(in->u, in->C / in->D, in->D, s->pos, s->n, s->row, rows, u);
+            copy_blocks(in->z, in->H, in->D, s->pos, s->n, s->row, rows, z);
             memcpy(al + s->row * H, in->alpha + s->pos * H, s->n * H * sizeof *al);
             memcpy(be + s->row * H, in->beta + s->pos * H, s->n * H * sizeof *be);
         }
-        delta_forward(d, &l, rec, runs + !before, 1 + (before != 0), u, z, al, be, out);
+        delta_forward(d, &l, rec, runs + !before, 1 + (before != 0), rows, u, z, al, be, out);
         memcpy(y + pos * HD, out + before * HD, n * HD * sizeof *y);
         pos += n;
         at += before;

@@ -319,18 +319,25 @@ static void product_part(void *ctx, uint32_t part, uint32_t worker)
     const uint64_t step = part_rows(job->w->cols, p->a->n);
     struct kern_mul k = mul_of(job->w, 0, p->a);
     const uint32_t t0 = block * TOKENS_A_PART;
-    k.row_begin = (at - p->first[j]) * step;
-    k.row_end = MIN(k.row_begin + step, job->w->rows);
+    const uint64_t begin = (at - p->first[j]) * step, end = MIN(begin + step, job->w->rows);
+    const uint64_t width = job->block ? job->block : job->w->rows; /* of a block of outputs */
     k.x = (const char *)k.x + t0 * k.x_stride;
     k.n = MIN(p->a->n - t0, (uint32_t)TOKENS_A_PART);
-    k.y = job->y + t0 * job->ldy;
-    k.ldy = job->ldy;
-    job->w->kern->mul(&k);
+    k.ldy = job->block ? job->block : job->ldy;
+    for (k.row_begin = begin; k.row_begin < end; k.row_begin = k.row_end) {
+        const uint64_t b = k.row_begin / width;
+        k.row_end = MIN(end, (b + 1) * width);
+        /* the kernel counts outputs from the matrix' first row: b blocks of width before this one's */
+        k.y = job->y + b * (p->a->n - 1) * width + t0 * k.ldy;
+        job->w->kern->mul(&k);
+    }
 }
 
 void matmul_many(struct pool *pool, const struct matmul_job *jobs, uint32_t n_jobs, struct act *a)
 {
     CHECK(n_jobs <= MAX_JOBS);
+    for (uint32_t j = 0; j < n_jobs; j++)
+        assert(jobs[j].block % TILE_ROWS == 0);
     if (a->n == 0 || n_jobs == 0)
         return;
     struct quantising q = {.a = a};
@@ -349,7 +356,7 @@ void matmul_many(struct pool *pool, const struct matmul_job *jobs, uint32_t n_jo
 
 void matmul(struct pool *pool, const struct mat *w, struct act *a, float *y, uint64_t ldy)
 {
-    const struct matmul_job job = {w, y, ldy};
+    const struct matmul_job job = {.w = w, .y = y, .ldy = ldy};
     matmul_many(pool, &job, 1, a);
 }
 

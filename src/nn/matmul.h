@@ -58,6 +58,9 @@ struct matmul_job {
     const struct mat *w;
     float *y;
     uint64_t ldy;
+    /* 0, or a multiple of 16: outputs in blocks of so many, y [rows(w) / block][n][block] instead, for
+     * what is read block by block afterwards; the last one may be short (its rows are block apart too) */
+    uint32_t block;
 };
 void matmul_many(struct pool *pool, const struct matmul_job *jobs, uint32_t n_jobs, struct act *a);
 

@@ -180,7 +180,8 @@ static void several_matrices_in_one_call_give_what_each_gives_alone(void **state
         for (size_t j = 0; j < COUNT_OF(test_types); j++) {
             e[j] = example(&rng, test_types[j], 256, 10 + 13 * j, 1, n);
             m[j] = open_mat(k, &e[j], false);
-            jobs[j] = (struct matmul_job){m[j], mem_try(n * e[j].rows * sizeof(float)), e[j].rows};
+            jobs[j] =
+                (struct matmul_job){m[j], mem_try(n * e[j].rows * sizeof(float)), e[j].rows, 0};
         }
         struct act *a = open_act(k, &e[0]);
         for (size_t j = 0; j < COUNT_OF(test_types); j++) {
@@ -194,6 +195,40 @@ static void several_matrices_in_one_call_give_what_each_gives_alone(void **state
             example_release(&e[j]);
         }
         act_free(a);
+    }
+}
+
+static void outputs_in_blocks_are_the_same_outputs(void **state)
+{
+    (void)state;
+    struct rng rng = {test_seed()};
+    static const struct {
+        uint32_t n, rows, block;
+    } cases[] = {{1, 160, 32}, {5, 96, 16}, {3, 300, 128}, {250, 144, 48}};
+    for (size_t c = 0; c < COUNT_OF(cases); c++) {
+        const uint32_t n = cases[c].n, rows = cases[c].rows, block = cases[c].block;
+        struct example e = example(&rng, DT_Q8_0, 256, rows, 1, n);
+        for (uint32_t i = 0; kern_nth(i); i++) {
+            struct mat *m = open_mat(kern_nth(i), &e, false);
+            struct act *a = open_act(kern_nth(i), &e);
+            float *flat = mem_try((size_t)n * rows * sizeof *flat);
+            float *y = mem_try((size_t)n * round_up(rows, block) * sizeof *y);
+            assert_true(flat && y);
+            const struct matmul_job job = {.w = m, .y = y, .block = block};
+            act_set(a, e.x, n, 256, 256);
+            matmul(pools[1], m, a, flat, rows);
+            matmul_many(pools[2], &job, 1, a);
+            for (uint32_t t = 0; t < n; t++)
+                for (uint32_t r = 0; r < rows; r++)
+                    assert_memory_equal(flat + (size_t)t * rows + r,
+                                        y + ((size_t)(r / block) * n + t) * block + r % block,
+                                        sizeof *y);
+            mem_free(flat);
+            mem_free(y);
+            act_free(a);
+            mat_free(m);
+        }
+        example_release(&e);
     }
 }
 
@@ -237,6 +272,7 @@ int main(void)
         cmocka_unit_test(a_row_has_the_same_bits_in_any_batch_on_any_threads_and_table),
         cmocka_unit_test(more_tokens_than_a_part_takes_change_no_bits),
         cmocka_unit_test(several_matrices_in_one_call_give_what_each_gives_alone),
+        cmocka_unit_test(outputs_in_blocks_are_the_same_outputs),
         cmocka_unit_test(an_expert_gives_a_row_the_same_bits_whoever_else_asks_it),
     };
     return cmocka_run_group_tests(tests, start, stop);

@@ -162,9 +162,9 @@ void moe_forward(struct moe *m, const struct moe_layer *l, struct act *a, const 
     const struct moe_shape *s = &m->s;
     const uint32_t ff = s->n_ff, pairs = n * s->n_used;
     const struct matmul_job first[] = {
-        {l->router, m->p, s->n_experts},
-        {l->gate_s, m->gate_s, s->n_ff_shared},
-        {l->up_s, m->up_s, s->n_ff_shared},
+        {l->router, m->p, s->n_experts, 0},
+        {l->gate_s, m->gate_s, s->n_ff_shared, 0},
+        {l->up_s, m->up_s, s->n_ff_shared, 0},
     };
     matmul_many(m->pool, first, COUNT_OF(first), a);
     rows_run(m->pool, n, (uint64_t)s->n_experts * s->n_used, choose_rows, m);
