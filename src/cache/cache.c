@@ -13,7 +13,7 @@ const char *cut_kind_name(enum cut_kind k)
         [CUT_NONE] = "none",       [CUT_BRANCH] = "branch", [CUT_SIGNATURE] = "signature",
         [CUT_GEN_END] = "gen-end", [CUT_PROMPT] = "prompt", [CUT_SYSTEM] = "system",
         [CUT_MESSAGE] = "message", [CUT_LADDER] = "ladder", [CUT_GRID] = "grid",
-        [CUT_PINNED] = "pinned",
+        [CUT_PINNED] = "pinned", [CUT_STOPPED] = "stopped",
     };
     return (uint32_t)k < CUT_N_KINDS ? names[k] : "?";
 }
@@ -476,7 +476,7 @@ snap_id cache_offer(struct cache *c, const struct plan *p, const token *seq, uin
     if (!a || !pos || !c->policy->admit)
         return 0;
     a->progress = MAX(a->progress, pos);
-    if (kind == CUT_GEN_END && a->stand_in)
+    if ((kind == CUT_GEN_END || kind == CUT_STOPPED) && a->stand_in)
         cache_unplan(c, a->stand_in, GHOST_DEAR, now_ns);
     c->last_reject = REJECT_MEMORY;
     if (!radix_insert(&c->tree, seq, pos, &c->path))

@@ -33,6 +33,7 @@ enum cut_kind {
     CUT_LADDER,    /* position of the ladder, when there are no boundaries */
     CUT_GRID,      /* multiple of --cache-step */
     CUT_PINNED,    /* asked for by the user */
+    CUT_STOPPED,   /* where a request was cancelled within its prompt */
     CUT_N_KINDS
 };
 const char *cut_kind_name(enum cut_kind k);

@@ -10,6 +10,7 @@ static const double prior_of_kind[CUT_N_KINDS] = {
     [CUT_BRANCH] = .08,  [CUT_SIGNATURE] = .04, [CUT_GEN_END] = .06,
     [CUT_PROMPT] = .06,  [CUT_SYSTEM] = .04,    [CUT_MESSAGE] = .004,
     [CUT_LADDER] = .004, [CUT_GRID] = .004,     [CUT_PINNED] = .08,
+    [CUT_STOPPED] = .06,
 };
 static const double prior_weight = 110; /* in exposure, as are the bounds of a family's */
 static const double family_weight_min = 20, family_weight_max = 1000;

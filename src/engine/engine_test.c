@@ -437,6 +437,9 @@ static void cancelled_at_any_step_a_request_leaves_its_finished_part(void **stat
         assert_int_equal(v.cache.n_pinned, 0);
         for (uint32_t i = 0; i < v.n_slots; i++)
             assert_int_equal(v.slots[i].job, 0);
+        /* what a cancel leaves within the prompt is no end of an answer */
+        for (uint32_t i = 0; i < v.n_entries; i++)
+            assert_true(v.entries[i].pos >= N_LONG || v.entries[i].kind != CUT_GEN_END);
         engine_view_release(&v);
         struct answer again = ask(e, &d);
         assert_same(&want, &again);

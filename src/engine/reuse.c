@@ -611,7 +611,7 @@ void reuse_end(struct reuse *r, struct live *l, const token *seq)
         return;
     }
     if (l->pos > l->n_reused)
-        reuse_keep(r, l, seq, CUT_GEN_END);
+        reuse_keep(r, l, seq, l->in_prompt ? CUT_STOPPED : CUT_GEN_END);
     plan_done(r->cache, &l->plan, seq, l->pos, clock_wall_ns());
     kv_table_release(r->kv, &l->kv);
     rec_give(r->rec, l->rec);

@@ -65,6 +65,7 @@ struct live {
     bool fetching;     /* what the plan restores is being read from disk */
     uint64_t fetch_ns; /* since then */
     uint32_t slot;     /* perslot's */
+    bool in_prompt;    /* before reuse_end: it ends within its prompt */
     int64_t
         n_answer; /* before reuse_end: tokens sampled; -1 when the answer did not come to its end */
 };

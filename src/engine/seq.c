@@ -343,6 +343,7 @@ void seq_end(struct seq *s, struct seq_env *env, enum stop_kind stop, const stru
     struct job *job = s->job;
     job_take_piece(job, node);
     s->live.n_answer = stop == STOP_CANCELLED || stop == STOP_ERROR ? -1 : (int64_t)n_generated(s);
+    s->live.in_prompt = s->live.pos < n_prompt(s);
     if (s->live.rec) /* it began */
         reuse_end(env->reuse, &s->live, s->tokens);
     mem_free(s->tokens);
