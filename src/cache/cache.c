@@ -62,8 +62,9 @@ enum rc cache_new(const struct cache_opts *o, struct cache **out, struct err *er
     c->tree_cap = o->tree_bytes ? o->tree_bytes : 256 * MIB;
     if (o->charge_tree) /* more of it knows more, but takes the place of state */
         c->tree_cap = MIN(c->tree_cap, MAX(o->ram_bytes / 64, MIN(o->ram_bytes / 16, 4 * MIB)));
+    c->tree_charge = UINT64_MAX;
     if (o->charge_tree && c->tree_cap < MIN_TREE) {
-        c->tree_free = MIN_TREE - c->tree_cap;
+        c->tree_charge = c->tree_cap;
         c->tree_cap = MIN_TREE;
     }
     struct radix_hooks hooks = entry_hooks;
@@ -111,8 +112,7 @@ uint64_t cache_overhead(const struct cache *c)
 /* The part of the tree that counts against the budget. */
 static uint64_t charged(const struct cache *c)
 {
-    const uint64_t all = c->o.charge_tree ? cache_overhead(c) : 0;
-    return all > c->tree_free ? all - c->tree_free : 0;
+    return c->o.charge_tree ? MIN(cache_overhead(c), c->tree_charge) : 0;
 }
 
 /* A ghost's tokens teach as much as the ghost: a quarter of a small tree is theirs. */
@@ -453,7 +453,8 @@ static snap_id offer_unplanned(struct cache *c, struct active *a, uint32_t pos, 
                                uint64_t now_ns)
 {
     snap_id id;
-    c->last_reject = cache_consider(c, a, pos, kind, a->family, is_promised(a, pos), &id);
+    c->last_reject = cache_consider(c, a, pos, kind, a->family,
+                                    is_promised(a, pos) || kind == CUT_PINNED, &id);
     /* What goes may be the entry above, and its path's KV with it: the cost is seen anew each time. */
     while (!c->last_reject) {
         const uint64_t cost = entry_cost(c, entry_at(c, id)->node, pos, TIER_RAM);
@@ -531,6 +532,15 @@ bool cache_drop(struct cache *c, snap_id id)
         return false;
     drop(c, id, e->used_ns);
     return true;
+}
+
+snap_id cache_find(struct cache *c, const token *seq, uint32_t pos)
+{
+    uint32_t len;
+    if (!pos || !radix_walk(&c->tree, seq, pos, &c->path, &len) || len < pos)
+        return 0;
+    const snap_id id = entry_find(c, pos);
+    return committed(c, id) ? id : 0;
 }
 
 bool cache_pin(struct cache *c, snap_id id, bool on)

@@ -32,7 +32,7 @@ enum cut_kind {
     CUT_MESSAGE,   /* message boundary of the ladder */
     CUT_LADDER,    /* position of the ladder, when there are no boundaries */
     CUT_GRID,      /* multiple of --cache-step */
-    CUT_PINNED,    /* asked for by the user */
+    CUT_PINNED,    /* asked for by the user: offered, it is taken whatever the policy thinks, and pinned */
     CUT_STOPPED,   /* where a request was cancelled within its prompt */
     CUT_N_KINDS
 };
@@ -205,6 +205,8 @@ void cache_measured(struct cache *c, enum cache_rate r, uint64_t amount, uint64_
 
 /* A user's DELETE: false when there is no such entry or it is pinned. */
 bool cache_drop(struct cache *c, snap_id id);
+/* The committed entry after seq[0 .. pos), or 0. */
+snap_id cache_find(struct cache *c, const token *seq, uint32_t pos);
 /* A user's pin: kept whatever comes, until unpinned or dropped.  False when there is no such entry. */
 bool cache_pin(struct cache *c, snap_id id, bool on);
 

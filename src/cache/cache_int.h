@@ -79,7 +79,7 @@ struct active {
 struct cache {
     struct cache_opts o;
     uint64_t page_bytes;
-    uint64_t tree_cap, tree_free; /* free: of it, not charged */
+    uint64_t tree_cap, tree_charge; /* at most so much of it is charged */
     const struct policy *policy;
     void *policy_state;
 

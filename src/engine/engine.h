@@ -99,6 +99,7 @@ struct job_desc { /* all borrowed for the call */
     uint32_t n_probs; /* top log-probabilities wanted with each token */
     uint64_t family;  /* plan_req.family: 0 = none */
     bool no_cache;    /* cache_prompt: false */
+    bool pin;         /* with n_predict 0: the state after the prompt is kept until engine_pin says otherwise */
     bool special;     /* show control tokens in the text */
 };
 
@@ -138,6 +139,7 @@ struct piece {
     struct err err;         /* with STOP_ERROR */
     struct timings timings; /* so far */
     struct plan plan;       /* with last: what was reused and why not more */
+    snap_id pinned;         /* with last, of a job that pins: the entry; 0 when it could not be kept */
 };
 
 /* RC_ARG naming the field; RC_LIMIT when the prompt does not fit (both numbers in the message). */
@@ -156,6 +158,8 @@ const char *stop_kind_name(enum stop_kind k);
 uint32_t engine_n_ctx(const struct engine *e);
 /* A user's DELETE of a cached entry: false when there is none of that id or it is in use. */
 bool engine_drop(struct engine *e, snap_id id);
+/* Pins an entry, or takes the pin away: false when there is none of that id. */
+bool engine_pin(struct engine *e, snap_id id, bool on);
 
 /* Times that the cache keeps (entries' used_ns and made_ns, plan.evicted_ns) are clock_wall_ns().
  *

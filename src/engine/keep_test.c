@@ -167,6 +167,68 @@ static void interlopers_cost_nothing_however_many_and_however_much_they_share(vo
         }
 }
 
+/* ---- pins ------------------------------------------------------------------------------------ */
+
+static snap_id warm(struct engine *e, const token *prompt, uint32_t n)
+{
+    struct job_desc d = {.prompt = prompt, .n_prompt = n, .pin = true};
+    struct job *j;
+    struct err err;
+    snap_id id = 0;
+    sampling_defaults(&d.sampling);
+    if (engine_submit(e, &d, &j, &err))
+        fail_msg("%s", err.msg);
+    for (bool last = false; !last;) {
+        struct piece *p = job_next(j, 60 * UINT64_C(1000000000));
+        assert_non_null(p);
+        last = p->last;
+        id = p->pinned;
+        piece_free(p);
+    }
+    job_free(j);
+    return id;
+}
+
+/* At a budget that holds A, but not what 200 others would leave. */
+static void a_warmed_prefix_outlives_any_interloper_until_it_is_unpinned(void **state)
+{
+    (void)state;
+    token a[A + TAIL], b[A];
+    random_tokens(a, A + TAIL, 1);
+    struct engine *e = start((struct engine_opts){.cache_ram_bytes = 2 * MIB});
+    const snap_id id = warm(e, a, A);
+    assert_true(id != 0);
+    assert_int_equal(warm(e, a, A), id); /* twice is once */
+    for (uint32_t i = 0; i < 200; i++) {
+        random_tokens(b, 32 + TAIL, 100 + i);
+        memcpy(b, a, 32 * sizeof *a);
+        ask(e, b, 32 + TAIL);
+    }
+    assert_int_equal(ask(e, a, A + TAIL).t.n_reused, A);
+    engine_check(e);
+    assert_true(engine_pin(e, id, false));
+    struct engine_view v;
+    assert_int_equal(engine_view(e, true, &v, NULL), RC_OK);
+    for (uint32_t i = 0; i < v.n_entries; i++)
+        assert_false(v.entries[i].user_pin);
+    engine_view_release(&v);
+    assert_false(engine_pin(e, UINT32_MAX, true));
+    engine_stop(e, 0);
+}
+
+static void what_does_not_fit_is_not_said_to_be_pinned(void **state)
+{
+    (void)state;
+    token a[A];
+    random_tokens(a, A, 1);
+    struct engine *e = start((struct engine_opts){.cache_ram_bytes = 64 * KIB});
+    assert_int_equal(warm(e, a, A), 0);
+    engine_stop(e, 0);
+    e = start((struct engine_opts){.cache_ram_bytes = 16 * MIB, .cache_policy = "none"});
+    assert_int_equal(warm(e, a, A), 0);
+    engine_stop(e, 0);
+}
+
 /* ---- budgets of nothing ---------------------------------------------------------------------- */
 
 static void a_loss_has_its_cause_where_nothing_can_be_kept(void **state)
@@ -236,6 +298,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(interlopers_cost_nothing_however_many_and_however_much_they_share),
+        cmocka_unit_test(a_warmed_prefix_outlives_any_interloper_until_it_is_unpinned),
+        cmocka_unit_test(what_does_not_fit_is_not_said_to_be_pinned),
         cmocka_unit_test(a_loss_has_its_cause_where_nothing_can_be_kept),
         cmocka_unit_test(a_small_tree_is_not_crowded_out_by_its_ghosts),
     };

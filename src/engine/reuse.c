@@ -117,11 +117,17 @@ static void hold_once(struct reuse *r, snap_id id, struct live *l)
         hold_through(r, p, &d->kv);
     else if (d)
         kv_table_dedupe(r->kv, &p->kv, &d->kv, shared);
+    /* the entry above ends in a page that the new one goes on in, and so may others above it */
     struct cache_entry e;
-    struct payload *above =
-        cache_entry_get(r->cache, id, &e) && e.above ? payload_find(r, e.above) : NULL;
-    if (above && !above->reading)
-        hold_through(r, above, &p->kv);
+    uint32_t page = UINT32_MAX;
+    for (snap_id up = id; cache_entry_get(r->cache, up, &e) && e.above; up = e.above) {
+        struct payload *above = payload_find(r, e.above);
+        if (!above || (page != UINT32_MAX && above->pos / KV_PAGE != page))
+            break;
+        page = above->pos / KV_PAGE;
+        if (!above->reading)
+            hold_through(r, above, &p->kv);
+    }
     if (l)
         kv_table_dedupe(r->kv, &l->kv, &p->kv, l->pos);
 }
@@ -604,6 +610,16 @@ void reuse_keep(struct reuse *r, struct live *l, const token *seq, enum cut_kind
                                                .ms = ms_since(start)});
 }
 
+snap_id reuse_pin(struct reuse *r, struct live *l, const token *seq)
+{
+    if (r->perslot)
+        return 0;
+    if (!cache_find(r->cache, seq, l->pos))
+        reuse_keep(r, l, seq, CUT_PINNED);
+    const snap_id id = cache_find(r->cache, seq, l->pos);
+    return id && cache_pin(r->cache, id, true) ? id : 0;
+}
+
 void reuse_end(struct reuse *r, struct live *l, const token *seq)
 {
     if (r->perslot) {
@@ -639,14 +655,15 @@ static int by_page(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
+/* Without the pages being read: what others come to share with those is held once only when they are there. */
 static uint64_t held_bytes(const struct reuse *r)
 {
     size_t n = 0, m = 0, distinct = 0;
     for (size_t i = 0; i < r->n; i++)
-        n += r->payloads[i].kv.n;
+        n += r->payloads[i].reading ? 0 : r->payloads[i].kv.n;
     kv_page *all = mem_alloc(n * sizeof *all);
     for (size_t i = 0; i < r->n; i++)
-        for (uint32_t j = 0; j < r->payloads[i].kv.n; j++)
+        for (uint32_t j = 0; j < r->payloads[i].kv.n && !r->payloads[i].reading; j++)
             all[m++] = r->payloads[i].kv.pages[j];
     qsort(all, n, sizeof *all, by_page);
     for (size_t i = 0; i < n; i++)

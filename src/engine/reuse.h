@@ -92,6 +92,8 @@ const struct cut *reuse_next_cut(const struct live *l);
 void reuse_keep(struct reuse *r, struct live *l, const token *seq, enum cut_kind kind);
 /* The sequence is over; seq [l->pos].  Keeps its last state if that is worth it, gives everything back. */
 void reuse_end(struct reuse *r, struct live *l, const token *seq);
+/* The state at l->pos is kept, whatever the policy thinks, until it is unpinned; its id, or 0 when it cannot be. */
+snap_id reuse_pin(struct reuse *r, struct live *l, const token *seq);
 /* cache_drop for a user. */
 bool reuse_drop(struct reuse *r, snap_id id);
 /* The log has the lines of another engine: ours for people would say each request twice. */

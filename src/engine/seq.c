@@ -267,6 +267,8 @@ void seq_ran(struct seq *s, struct seq_env *env, const struct run *run)
         s->state = SEQ_DECODE;
         s->first_ns = clock_mono_ns();
         if (!run->n_logits) { /* n_predict 0: the prompt is wanted in the cache, no more */
+            if (s->job->d.pin)
+                s->pinned = reuse_pin(env->reuse, &s->live, s->tokens);
             seq_end(s, env, STOP_LIMIT, NULL);
             return;
         }
@@ -339,6 +341,7 @@ void seq_end(struct seq *s, struct seq_env *env, enum stop_kind stop, const stru
     p->stop = stop;
     p->stop_word = stop == STOP_WORD ? s->job->d.stop[s->stop_word] : NULL;
     p->plan = s->live.plan;
+    p->pinned = s->pinned;
     account(s, env, p);
     struct job *job = s->job;
     job_take_piece(job, node);

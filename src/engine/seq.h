@@ -68,6 +68,7 @@ struct seq {
     uint32_t n_sent;    /* generated tokens that pieces have carried */
     struct prob *probs; /* [generated - n_sent][1 + n_probs] */
     size_t cap_probs;
+    snap_id pinned;              /* with job_desc.pin: what was */
     uint64_t begun_ns, first_ns; /* first_ns: of the first token; 0 before */
 };
 

@@ -39,6 +39,7 @@ static void write_entry(struct jwrite *w, const struct engine_view *v, const str
     jwrite_u64(w, "bytes", e->bytes);
     jwrite_u64(w, "hits", e->hits);
     jwrite_u64(w, "pins", e->pins);
+    jwrite_bool(w, "pinned", e->user_pin);
     jwrite_f64(w, "value", e->value);
     jwrite_bool(w, "in_ram", e->in_ram);
     jwrite_bool(w, "on_disk", e->on_disk);

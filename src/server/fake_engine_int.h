@@ -43,7 +43,8 @@ struct engine {
     char last_hints;     /* role of the last hint */
     char last_after[16]; /* grammar_after; empty: none */
     struct logit_bias last_bias;
-    snap_id dropped;
+    snap_id dropped, pinned; /* pinned: what jobs that pin are told */
+    int pin;                 /* the last one: 1 on, -1 off */
     struct plan plan; /* of every last piece */
 };
 
@@ -104,6 +105,7 @@ static struct piece *fake_last(struct job *j, struct piece *p, enum stop_kind st
     p->stop = stop;
     p->stop_word = stop == STOP_WORD ? j->stop : NULL;
     p->plan = j->e->plan;
+    p->pinned = j->d.pin ? j->e->pinned : 0;
     if (stop == STOP_ERROR)
         err_set(&p->err, RC_NOMEM, "no memory for another token");
     j->ended = true;
@@ -214,6 +216,14 @@ bool engine_drop(struct engine *e, snap_id id)
     if (id != 7)
         return false;
     e->dropped = id;
+    return true;
+}
+
+bool engine_pin(struct engine *e, snap_id id, bool on)
+{
+    if (id != 7)
+        return false;
+    e->pin = on ? 1 : -1;
     return true;
 }
 

@@ -162,6 +162,7 @@ void answer_note(struct answer *a, const struct piece *p)
     if (p->last) {
         a->stop = p->stop;
         a->stop_word = p->stop_word;
+        a->pinned = p->pinned;
         a->err = p->err;
     }
 }

@@ -44,6 +44,7 @@ struct answer {
     enum stop_kind stop;   /* STOP_NONE until the last piece */
     const char *stop_word; /* borrowed from the job; or NULL */
     struct timings timings;
+    snap_id pinned;
     struct err err; /* with STOP_ERROR */
 };
 

@@ -188,7 +188,7 @@ static enum rc read_logprobs(struct chat *m, struct err *err)
 }
 
 /* The conversation: what /apply-template needs too. */
-static enum rc read_conversation(struct call *c, struct talk *t, struct err *err)
+enum rc openai_conversation(struct call *c, struct talk *t, struct err *err)
 {
     json_t *messages = json_object_get(c->body, "messages");
     if (!messages || json_is_null(messages))
@@ -217,7 +217,7 @@ static enum rc read_request(struct chat *m, struct err *err)
     if (!rc)
         rc = refuse_fields(m->c->body, err);
     if (!rc)
-        rc = read_conversation(m->c, &m->t, err);
+        rc = openai_conversation(m->c, &m->t, err);
     if (!rc)
         rc = read_tool_choice(m->c->body, &m->t, err);
     if (!rc)
@@ -540,7 +540,7 @@ void openai_apply_template(struct call *c)
 {
     struct talk t = {.p.think_budget = thinking_default(c->s)};
     struct err err;
-    enum rc rc = read_conversation(c, &t, &err);
+    enum rc rc = openai_conversation(c, &t, &err);
     if (!rc)
         rc = talk_prepare(&t, &err);
     if (rc) {

@@ -362,6 +362,7 @@ void params_to_job(const struct call *c, const struct params *p, struct job_desc
                            .think = p->think,
                            .family = p->family,
                            .no_cache = !p->cache_prompt,
+                           .pin = p->pin,
                            .special = c->s->o.special};
 }
 

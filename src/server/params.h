@@ -26,6 +26,7 @@ struct params {
     int32_t think_budget; /* tokens of reasoning; -1: no limit (thinking.h) */
     bool think_given;     /* by the request */
     struct think_limit think;
+    bool pin; /* job_desc's; no protocol's field */
     bool stream, include_usage, cache_prompt, return_tokens, return_progress, timings_per_token;
     int32_t sse_ping_s;
 };

@@ -36,6 +36,10 @@ void metrics_get(struct call *c);
 /* cache_view.c */
 void cache_view_get(struct call *c);
 void cache_view_delete(struct call *c);
+/* cache_keep.c */
+void cache_pin_post(struct call *c);
+void cache_unpin_post(struct call *c);
+void cache_warm_post(struct call *c);
 /* explain.c */
 void explain_get(struct call *c);
 /* openai_models.c, openai_completions.c */

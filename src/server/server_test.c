@@ -47,6 +47,55 @@ static void the_cache_is_shown_and_entries_can_be_dropped(void **state)
     assert_int_equal(w->engine.dropped, 7);
 }
 
+static void entries_are_pinned_and_prefixes_warmed(void **state)
+{
+    struct world *w = *state;
+    assert_int_equal(ask(w, "POST", "/cache/pin", "{\"id\":7}"), 200);
+    assert_int_equal(w->engine.pin, 1);
+    assert_true(json_is_true(at(w, "pinned")));
+    assert_int_equal(ask(w, "POST", "/cache/unpin", "{\"id\":7}"), 200);
+    assert_int_equal(w->engine.pin, -1);
+    expect_error(w, "/cache/pin", "{\"id\":8}", 404, "not_found_error", NULL, "no entry");
+    expect_error(w, "/cache/pin", "{}", 400, "invalid_request_error", "id", "missing");
+    expect_error(w, "/cache/pin", "{\"id\":-1}", 400, "invalid_request_error", "id", "");
+    /* a raw prompt but for its last token */
+    w->engine.pinned = 12;
+    assert_int_equal(ask(w, "POST", "/cache/warm", "{\"prompt\":[1,2,3,4]}"), 200);
+    assert_int_equal(int_at(w, "id"), 12);
+    assert_int_equal(int_at(w, "position"), 3);
+    assert_int_equal(w->engine.last.n_prompt, 3);
+    assert_int_equal(w->engine.last.n_predict, 0);
+    assert_true(w->engine.last.pin);
+    /* a conversation but for the generation prompt */
+    static const char chat[] = "{\"messages\":[{\"role\":\"system\",\"content\":\"be kind\"},"
+                               "{\"role\":\"user\",\"content\":\"why?\"}]}";
+    assert_int_equal(ask(w, "POST", "/v1/chat/completions", chat), 200);
+    const uint32_t n_chat = w->engine.last.n_prompt;
+    assert_int_equal(w->engine.last_hints, 'g');
+    assert_int_equal(ask(w, "POST", "/cache/warm", chat), 200);
+    assert_true(w->engine.last.n_prompt < n_chat);
+    assert_int_equal(w->engine.last_hints, 'u');
+    const uint32_t n_warm = w->engine.last.n_prompt;
+    /* a system prompt alone, which the template would refuse */
+    assert_int_equal(ask(w, "POST", "/cache/warm",
+                         "{\"messages\":[{\"role\":\"system\",\"content\":\"be kind\"}]}"),
+                     200);
+    assert_in_range(w->engine.last.n_prompt, 2, n_warm - 1);
+    assert_int_equal(w->engine.last_hints, 's');
+    /* without a pin the policy decides */
+    assert_int_equal(ask(w, "POST", "/cache/warm", "{\"prompt\":[1,2,3,4],\"pin\":false}"), 200);
+    assert_true(json_is_null(at(w, "id")));
+    assert_false(w->engine.last.pin);
+    w->engine.pinned = 0;
+    expect_error(w, "/cache/warm", "{\"prompt\":[1,2,3,4]}", 507, "unavailable_error", NULL,
+                 "--cache-ram");
+    expect_error(w, "/cache/warm", "{}", 400, "invalid_request_error", "prompt", "missing");
+    expect_error(w, "/cache/warm", "{\"prompt\":[\"a\",\"b\"]}", 400, "invalid_request_error",
+                 "prompt", "one");
+    expect_error(w, "/cache/warm", "{\"prompt\":\"a\",\"messages\":[]}", 400,
+                 "invalid_request_error", "prompt", "exclude");
+}
+
 static void metrics_are_prometheus_text(void **state)
 {
     struct world *w = *state;
@@ -699,6 +748,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         T(facts_have_their_shapes),
         T(the_cache_is_shown_and_entries_can_be_dropped),
+        T(entries_are_pinned_and_prefixes_warmed),
         T(metrics_are_prometheus_text),
         T(unknown_paths_and_wrong_methods_are_told_apart),
         T(a_key_opens_and_nothing_else_does),

@@ -60,6 +60,8 @@ struct talk_sink {
     void (*end)(void *ctx, uint32_t choice, const struct answer *a, uint32_t n_calls);
 };
 
+/* messages, tools and the template's variables of an OpenAI request's body (openai_chat.c). */
+NODISCARD enum rc openai_conversation(struct call *c, struct talk *t, struct err *err);
 /* The prompt alone.  RC_ARG, RC_UNSUPPORTED, RC_LIMIT, RC_NOMEM. */
 NODISCARD enum rc talk_prepare(struct talk *t, struct err *err);
 /* Runs to the end.  False when the client has gone or an error has been sent: nothing more is to be
