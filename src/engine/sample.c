@@ -323,9 +323,9 @@ static uint32_t filter(const struct sampler *s, struct sample_room *r, const flo
     return kept;
 }
 
-/* Bias, penalties and filters, then weights after temperature.  Returns the number of candidates. */
-static uint32_t weigh(struct sampler *s, struct sample_room *r, float *logits, const token *history,
-                      uint32_t n, double *total)
+/* What changes logits: mask, bias, penalties. */
+static void adjust(const struct sampler *s, struct sample_room *r, float *logits,
+                   const token *history, uint32_t n)
 {
     if (s->mask)
         forbid_others(s, logits, r->n_vocab);
@@ -333,6 +333,12 @@ static uint32_t weigh(struct sampler *s, struct sample_room *r, float *logits, c
         forbid(logits, r->eog, r->n_eog);
     add_bias(s, logits);
     penalise(s, r, logits, history, n);
+}
+
+/* Filters, then weights after temperature.  Returns the number of candidates. */
+static uint32_t weigh(const struct sampler *s, struct sample_room *r, const float *logits,
+                      double *total)
+{
     *total = 1;
     if (s->p.temperature <= 0.0f) {
         const token t = argmax(logits, r->n_vocab);
@@ -370,6 +376,60 @@ static token draw(struct sampler *s, const struct sample_room *r, uint32_t m, do
     return r->cands[last].id;
 }
 
+/* Within so many nats (after temperature) of the best is the head of a distribution.  The others are
+ * lighter than e^-20: all of 250,000 of them together than 0.0006 of the best one. */
+static const double head_nats = 20;
+
+/* A draw from the whole vocabulary, for when there is temperature alone.  The head comes first, then the
+ * others; how much these weigh is known well enough for nearly every draw without an exponential of each:
+ * only where the draw falls among them, or too near the edge of a token to tell, it is worked out. */
+static token draw_whole(struct sampler *s, struct sample_room *r, const float *logits)
+{
+    const uint32_t n = r->n_vocab;
+    const token best = argmax(logits, n);
+    if (best < 0)
+        return -1;
+    const double t = (double)s->p.temperature, top = (double)logits[best];
+    const float edge = (float)(top - head_nats * t);
+    const double u = rng_f64(&s->rng);
+    uint32_t m = 0;
+    double head = 0;
+    for (uint32_t i = 0; i < n; i++)
+        if (logits[i] >= edge) {
+            const double w = exp(((double)logits[i] - top) / t);
+            head += w;
+            r->weight[m] = w;
+            r->cands[m++] = (struct cand){logits[i], (token)i};
+        }
+    double total = head;
+    const double least = u * head, most = u * (head + (double)(n - m) * exp(-head_nats));
+    double sum = 0;
+    uint32_t i = 0;
+    while (i < m && sum + r->weight[i] <= least)
+        sum += r->weight[i++];
+    if (i < m && most < sum + r->weight[i])
+        return r->cands[i].id;
+    for (uint32_t k = 0; k < n; k++) /* -inf weighs nothing; NaN is in no comparison */
+        if (logits[k] < edge)
+            total += exp(((double)logits[k] - top) / t);
+    const double at = u * total;
+    token last = best;
+    for (i = 0, sum = 0; i < m; i++) {
+        sum += r->weight[i];
+        last = r->cands[i].id;
+        if (at < sum)
+            return last;
+    }
+    for (uint32_t k = 0; k < n; k++)
+        if (logits[k] < edge && logits[k] > -INFINITY) {
+            sum += exp(((double)logits[k] - top) / t);
+            last = (token)k;
+            if (at < sum)
+                return last;
+        }
+    return last;
+}
+
 /* probs[1 .. n_probs] from raw; cands are work space.  Returns the log of the total mass. */
 static double top_probs(struct sample_room *r, const float *raw, struct prob *probs,
                         uint32_t n_probs)
@@ -395,11 +455,21 @@ token sampler_next(struct sampler *s, struct sample_room *r, float *logits, cons
         memcpy(r->raw, logits, r->n_vocab * sizeof *logits);
         log_mass = top_probs(r, r->raw, probs, n_probs);
     }
-    double total;
-    const uint32_t m = s->forced < 0 ? weigh(s, r, logits, history, n, &total) : 0;
-    if (!m && s->forced < 0)
+    token t = s->forced;
+    if (t < 0) {
+        const struct sampling *p = &s->p;
+        const bool top_k = p->top_k > 0 && (uint32_t)p->top_k < r->n_vocab;
+        double total;
+        adjust(s, r, logits, history, n);
+        if (p->temperature > 0 && !top_k && p->top_p >= 1 && p->min_p <= 0) {
+            t = draw_whole(s, r, logits);
+        } else {
+            const uint32_t m = weigh(s, r, logits, &total);
+            t = m ? draw(s, r, m, total) : -1;
+        }
+    }
+    if (t < 0)
         return -1;
-    const token t = m ? draw(s, r, m, total) : s->forced;
     if (probs)
         probs[0] = (struct prob){t, (float)((double)r->raw[t] - log_mass)};
     return t;
@@ -410,7 +480,8 @@ uint32_t sampler_candidates(struct sampler *s, struct sample_room *r, float *log
 {
     forbid(logits, r->forbidden, r->n_forbidden);
     double total;
-    const uint32_t m = weigh(s, r, logits, history, n, &total);
+    adjust(s, r, logits, history, n);
+    const uint32_t m = weigh(s, r, logits, &total);
     for (uint32_t i = 0; i < m; i++) {
         ids[i] = r->cands[i].id;
         p[i] = r->weight[i] / total;

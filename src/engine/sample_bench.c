@@ -12,7 +12,7 @@
 enum { N_VOCAB = 248320, ROUNDS = 30 };
 
 static double median_ms(struct sample_room *r, const struct sampling *p, const float *logits,
-                        float *work, uint32_t n_probs)
+                        float *work, uint32_t n_probs, const uint64_t *mask)
 {
     token history[1000];
     struct rng rng = {2};
@@ -20,6 +20,8 @@ static double median_ms(struct sample_room *r, const struct sampling *p, const f
         history[i] = (token)rng_below(&rng, N_VOCAB);
     struct sampler s;
     sampler_init(&s, p, 1, NULL, 0);
+    s.mask = mask;
+    s.n_mask = N_VOCAB;
     struct prob probs[16];
     struct hist h;
     hist_init(&h);
@@ -50,16 +52,26 @@ int main(void)
     all.min_p = 0;
     penalties.repeat_penalty = 1.1f;
     penalties.repeat_last_n = -1;
+    static uint64_t few[(N_VOCAB + 63) / 64], most[(N_VOCAB + 63) / 64];
+    struct rng draw = {3};
+    for (uint32_t i = 0; i < N_VOCAB; i++)
+        if (rng_below(&draw, 20))
+            most[i / 64] |= UINT64_C(1) << i % 64;
+    for (uint32_t i = 0; i < 30; i++)
+        few[i * 100] |= 1;
     const struct {
         const char *name;
         const struct sampling *p;
         uint32_t n_probs;
-    } chains[] = {{"greedy", &greedy, 0},
-                  {"default (top-k 40, top-p, min-p)", &usual, 0},
-                  {"default, penalties over 1000 tokens", &penalties, 0},
-                  {"default, 10 log-probabilities", &usual, 10},
-                  {"top-p 0.95 alone", &top_p, 0},
-                  {"temperature alone", &all, 0}};
+        const uint64_t *mask;
+    } chains[] = {{"greedy", &greedy, 0, NULL},
+                  {"default (top-k 40, top-p, min-p)", &usual, 0, NULL},
+                  {"default, penalties over 1000 tokens", &penalties, 0, NULL},
+                  {"default, 10 log-probabilities", &usual, 10, NULL},
+                  {"default, a mask of 30 tokens", &usual, 0, few},
+                  {"default, a mask of 95 % (in a string)", &usual, 0, most},
+                  {"top-p 0.95 alone", &top_p, 0, NULL},
+                  {"temperature alone", &all, 0, NULL}};
     float *logits = mem_alloc(N_VOCAB * sizeof *logits), *work = mem_alloc(N_VOCAB * sizeof *work);
     printf("%-38s %10s %10s\n", "ms per token, vocabulary 248320", "peaked", "flat");
     for (size_t c = 0; c < COUNT_OF(chains); c++) {
@@ -70,7 +82,8 @@ int main(void)
                 logits[i] = (float)(rng_normal(&rng) * (flat ? 1 : 4));
             for (uint32_t i = 0; !flat && i < 20; i++)
                 logits[rng_below(&rng, N_VOCAB)] = (float)(30 - i);
-            printf(" %10.3f", median_ms(r, chains[c].p, logits, work, chains[c].n_probs));
+            printf(" %10.3f",
+                   median_ms(r, chains[c].p, logits, work, chains[c].n_probs, chains[c].mask));
         }
         printf("\n");
     }

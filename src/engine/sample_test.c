@@ -219,6 +219,45 @@ static void draws_follow_the_probabilities_and_repeat_with_the_seed(void **state
     sample_room_free(r);
 }
 
+/* A few tokens hold nearly everything, 100,000 share the rest: whoever falls among these is drawn as if
+ * all weights had been added up. */
+static void rare_tokens_are_drawn_where_they_stand(void **state)
+{
+    (void)state;
+    enum { N = 100000 };
+    struct sample_room *r;
+    assert_int_equal(sample_room_new(N, NULL, 0, NULL, 0, &r, NULL), RC_OK);
+    float *const from = mem_alloc(N * sizeof *from), *const work = mem_alloc(N * sizeof *work);
+    const struct sampling o = {.temperature = 0.5F, .repeat_penalty = 1, .top_p = 1};
+    double head = 0, all = 0;
+    for (uint32_t i = 0; i < N; i++) { /* the head stands here and there */
+        from[i] = i % 14000 == 5 ? -(float)(i / 14000) / 4 : i % 3 ? -10.2F : -INFINITY;
+        all += exp((double)from[i] / 0.5);
+        if (from[i] > -5)
+            head += exp((double)from[i] / 0.5);
+    }
+    uint32_t n_rare = 0;
+    for (uint64_t seed = 0; n_rare < 12; seed++) {
+        struct rng copy = {.s = seed};
+        const double at = rng_f64(&copy) * all;
+        if (at < head && seed % 20000)
+            continue; /* of the usual ones a few will do */
+        struct sampler s;
+        sampler_init(&s, &o, seed, NULL, 0);
+        memcpy(work, from, N * sizeof *work);
+        const token t = sampler_next(&s, r, work, NULL, 0, NULL, 0);
+        double before = from[t] > -5 ? 0 : head;
+        for (token i = 0; i < t; i++)
+            if ((from[i] > -5) == (from[t] > -5))
+                before += exp((double)from[i] / 0.5);
+        assert_true(at > before - 1e-9 && at < before + exp((double)from[t] / 0.5) + 1e-9);
+        n_rare += from[t] < -5;
+    }
+    mem_free(from);
+    mem_free(work);
+    sample_room_free(r);
+}
+
 static void log_probabilities_are_the_models_own(void **state)
 {
     (void)state;
@@ -311,6 +350,7 @@ int main(void)
         cmocka_unit_test(every_chain_keeps_what_sorting_everything_keeps),
         cmocka_unit_test(greedy_takes_the_lowest_of_the_best),
         cmocka_unit_test(draws_follow_the_probabilities_and_repeat_with_the_seed),
+        cmocka_unit_test(rare_tokens_are_drawn_where_they_stand),
         cmocka_unit_test(log_probabilities_are_the_models_own),
         cmocka_unit_test(forbidden_tokens_are_never_sampled),
         cmocka_unit_test(a_mask_lets_through_its_bits_and_no_token_behind_them),
