@@ -52,7 +52,7 @@ enum spill_result {
 };
 
 /* What a driver does.  Called from within plan_make, offer, done, shrink, drop and free; must not call back
- * into the cache.  Only committed entries are named. */
+ * into the cache, but for cache_path, cache_entry_get and cache_donor.  Only committed entries are named. */
 struct cache_ops {
     void *ctx;
     /* The entry is gone: free its payload, in memory and on disk, and the KV that only it held. */

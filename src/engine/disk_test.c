@@ -241,6 +241,7 @@ static void remove_file(const char *path, struct rng *rng)
 static int clear(void **state)
 {
     (void)state;
+    io_fault_let_go();
     io_fault_set(&(struct io_fault){0});
     mem_fail_after(0);
     each_file(remove_file, NULL);
@@ -345,6 +346,52 @@ static void random_traffic_over_small_tiers_changes_no_answer(void **state)
     }
     assert_true(reads > 0 && writes > 0);
     mem_free(a);
+}
+
+/* What is asked meanwhile is answered, and a cancelled one leaves nothing. */
+static void while_state_is_read_others_are_computed(void **state)
+{
+    (void)state;
+    struct engine *e = start_big();
+    ask(e, 0);
+    ask(e, 0);
+    engine_stop(e, 0);
+    e = start_big();
+    struct answer *a = mem_alloc(sizeof *a);
+    io_fault_set(&(struct io_fault){.at = 1, .kind = IO_FAULT_BLOCK});
+    struct job *waits = submit(e, world.prompts[0], N_PROMPT);
+    struct job *gives_up = submit(e, world.prompts[0], N_PROMPT);
+    for (uint32_t k = 1; k < 4; k++) {
+        read_all(submit(e, world.prompts[k], N_PROMPT), a);
+        assert_same(&world.want[k], a);
+        engine_check(e);
+    }
+    job_free(gives_up);
+    assert_null(job_next(waits, 20000000)); /* not a word of its own */
+    assert_int_equal(view(e).disk.reads, 0);
+    io_fault_let_go();
+    read_all(waits, a);
+    assert_same(&world.want[0], a);
+    assert_true(a->t.n_reused > N_PROMPT / 2);
+    assert_true(view(e).disk.reads > 0);
+    engine_check(e);
+    engine_stop(e, 0);
+    mem_free(a);
+}
+
+static void while_the_disk_does_not_take_writes_nobody_waits(void **state)
+{
+    (void)state;
+    struct engine *e = start(world.dir, small_ram(), GIB);
+    io_fault_set(&(struct io_fault){.at = 3, .kind = IO_FAULT_BLOCK});
+    for (int round = 0; round < 3; round++)
+        for (uint32_t k = 0; k < N_PROMPTS; k++)
+            ask(e, k);
+    const struct engine_view v = view(e);
+    assert_true(v.cache.spills > 0 && v.cache.bytes <= v.cache.budget);
+    assert_int_equal(v.disk.writes, 0);
+    io_fault_let_go();
+    engine_stop(e, 0);
 }
 
 static void flip_some(const char *path, struct rng *rng)
@@ -525,6 +572,8 @@ int main(void)
                                   clear),
         cmocka_unit_test_teardown(what_does_not_fit_into_memory_comes_back_from_disk, clear),
         cmocka_unit_test_teardown(random_traffic_over_small_tiers_changes_no_answer, clear),
+        cmocka_unit_test_teardown(while_state_is_read_others_are_computed, clear),
+        cmocka_unit_test_teardown(while_the_disk_does_not_take_writes_nobody_waits, clear),
         cmocka_unit_test_teardown(damaged_files_cost_time_and_no_answer, clear),
         cmocka_unit_test_teardown(those_that_wait_for_a_damaged_file_evaluate_instead, clear),
         cmocka_unit_test_teardown(a_full_disk_is_said_once_and_costs_no_answer, clear),

@@ -50,11 +50,43 @@ static struct payload *payload_find(struct reuse *r, snap_id id)
     return NULL;
 }
 
+/* p's tokens are the first ones of from's: p holds from's pages instead of its own, the last partial
+ * one too.  Nothing lost when memory is out: the same bits are then held twice. */
+static void hold_through(struct reuse *r, struct payload *p, const struct kv_table *from)
+{
+    struct kv_table t;
+    kv_table_init(&t);
+    if (kv_table_share(r->kv, from, p->pos, &t, NULL))
+        return;
+    kv_table_release(r->kv, &p->kv);
+    p->kv = t;
+}
+
+/* p holds, with its last partial page, what a deeper entry on its path holds anyway. */
+static void hold_through_deeper(struct reuse *r, struct payload *p)
+{
+    uint32_t shared = 0;
+    const snap_id donor = cache_donor(r->cache, p->id, &shared);
+    const struct payload *d = donor ? payload_find(r, donor) : NULL;
+    if (d && shared == p->pos && d->pos >= p->pos)
+        hold_through(r, p, &d->kv);
+}
+
 static void payload_remove(struct reuse *r, struct payload *p)
 {
-    snap_free(r->store, p->snap);
-    kv_table_release(r->kv, &p->kv);
+    struct payload gone = *p;
     *p = r->payloads[--r->n];
+    /* Where several paths leave an entry inside a page, each has its own copy, and the entry holds one of them:
+     * the one of another path, when that goes. */
+    for (size_t i = 0; i < r->n && !r->closing; i++) {
+        struct payload *q = &r->payloads[i];
+        const uint32_t last = q->pos / KV_PAGE;
+        if (q->pos % KV_PAGE && !q->reading && last < gone.kv.n &&
+            q->kv.pages[last] == gone.kv.pages[last])
+            hold_through_deeper(r, q);
+    }
+    snap_free(r->store, gone.snap);
+    kv_table_release(r->kv, &gone.kv);
 }
 
 static void on_drop(void *ctx, snap_id id)
@@ -92,18 +124,6 @@ static enum rc payload_add(struct reuse *r, snap_id id, const struct live *l, en
     }
     r->payloads[r->n++] = p;
     return RC_OK;
-}
-
-/* p's tokens are the first ones of from's: p holds from's pages instead of its own, the last partial
- * one too.  Nothing lost when memory is out: the same bits are then held twice. */
-static void hold_through(struct reuse *r, struct payload *p, const struct kv_table *from)
-{
-    struct kv_table t;
-    kv_table_init(&t);
-    if (kv_table_share(r->kv, from, p->pos, &t, NULL))
-        return;
-    kv_table_release(r->kv, &p->kv);
-    p->kv = t;
 }
 
 /* Pages of the committed entry id that other entries have too are held once. */

@@ -15,11 +15,18 @@
 /* Written by tests while nobody calls; relaxed, since only the count is shared. */
 static struct io_fault fault;
 static _Atomic uint64_t n_calls;
+static atomic_bool blocked;
 
 void io_fault_set(const struct io_fault *f)
 {
     fault = *f;
+    atomic_store_explicit(&blocked, f->at && f->kind == IO_FAULT_BLOCK, memory_order_relaxed);
     atomic_store_explicit(&n_calls, 0, memory_order_relaxed);
+}
+
+void io_fault_let_go(void)
+{
+    atomic_store_explicit(&blocked, false, memory_order_relaxed);
 }
 
 uint64_t io_calls(void)
@@ -49,6 +56,10 @@ static bool step(uint64_t *max)
         *max = *max / 3 + 1;
         errno = EINTR;
         return i % 2;
+    case IO_FAULT_BLOCK:
+        while (atomic_load_explicit(&blocked, memory_order_relaxed))
+            usleep(1000);
+        return true;
     case IO_FAULT_KILL:
         if (i == fault.at && max && *max > 1) {
             *max /= 2;

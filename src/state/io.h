@@ -32,11 +32,13 @@ struct io_fault {
         IO_FAULT_FAIL,  /* it, and every one after it, fails with sys; nothing is moved */
         IO_FAULT_HALF,  /* as FAIL, but a transfer first moves half of its bytes */
         IO_FAULT_SHORT, /* from then on transfers are interrupted, and move a third each time */
-        IO_FAULT_KILL   /* the process is killed instead, after half of a transfer */
+        IO_FAULT_KILL,  /* the process is killed instead, after half of a transfer */
+        IO_FAULT_BLOCK  /* it, and every one after it, waits for io_fault_let_go */
     } kind;
     int sys;
 };
 void io_fault_set(const struct io_fault *f);
+void io_fault_let_go(void);
 uint64_t io_calls(void); /* system calls since io_fault_set */
 
 #endif
