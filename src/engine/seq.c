@@ -326,7 +326,8 @@ void seq_end(struct seq *s, struct seq_env *env, enum stop_kind stop, const stru
     p->last = true;
     if (s->stop_word < 0 && stop != STOP_ERROR) {
         struct buf rest = BUF_INIT;
-        detok_finish(&s->detok, &rest);
+        if (stop == STOP_EOG) /* else it was cut, and the rest of a character would have come */
+            detok_finish(&s->detok, &rest);
         s->stop_word = stopper_add(&s->stopper, buf_str(&rest), rest.n, &s->text);
         stopper_finish(&s->stopper, &s->text);
         s->text.failed |= rest.failed;

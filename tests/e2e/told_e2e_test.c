@@ -154,6 +154,244 @@ static void the_prompt_that_is_shown_is_the_one_that_is_evaluated(void **state)
     assert_int_equal(json_array_size(at(server.json, "tokens")), n);
 }
 
+/* ---- calls, characters, stop strings: whole and streamed ---- */
+
+#define TOOLS                                                                                      \
+    "\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"weather\",\"parameters\":{"        \
+    "\"type\":"                                                                                    \
+    "\"object\",\"properties\":{\"city\":{\"type\":\"string\"},\"days\":{\"type\":\"integer\"}}}}" \
+    "}]"
+#define CALL(city)                                                                                 \
+    "<tool_call>\n<function=weather>\n<parameter=city>\n" city                                     \
+    "\n</parameter>\n<parameter=days>\n3\n"                                                        \
+    "</parameter>\n</function>\n</tool_call>"
+
+/* What a chat says, put together. */
+struct heard {
+    struct buf reasoning, content, calls; /* calls: "name(arguments);" */
+    char finish[32];
+    unsigned n_chunks;
+};
+
+static void heard_release(struct heard *h)
+{
+    buf_release(&h->reasoning);
+    buf_release(&h->content);
+    buf_release(&h->calls);
+}
+
+static void add_text(struct buf *b, const json_t *v)
+{
+    buf_add(b, json_string_value(v), json_string_length(v));
+    assert_null(strstr(buf_str(b), "\xEF\xBF\xBD")); /* what half a character would become */
+}
+
+static void add_message(struct heard *h, json_t *m)
+{
+    add_text(&h->reasoning, json_object_get(m, "reasoning_content"));
+    add_text(&h->content, json_object_get(m, "content"));
+    const json_t *calls = json_object_get(m, "tool_calls");
+    for (size_t i = 0; i < json_array_size(calls); i++) {
+        json_t *call = json_array_get(calls, i);
+        if (json_object_get(call, "id"))
+            buf_addf(&h->calls, "\n%s ", text_at(call, "function.name"));
+        add_text(&h->calls, at(call, "function.arguments"));
+    }
+}
+
+static void hear_whole(const char *body, struct heard *h)
+{
+    memset(h, 0, sizeof *h);
+    post("/v1/chat/completions", body);
+    add_message(h, at(server.json, "choices.0.message"));
+    snprintf(h->finish, sizeof h->finish, "%s", text_at(server.json, "choices.0.finish_reason"));
+}
+
+static void hear_stream(const char *body, struct heard *h)
+{
+    struct sse_event e;
+    bool end;
+    memset(h, 0, sizeof *h);
+    assert_int_equal(
+        client_begin(server.client, "POST", "/v1/chat/completions", str_of(body), NULL), RC_OK);
+    assert_int_equal(client_status(server.client), 200);
+    while (!client_event(server.client, &e, &end, NULL) && !end) {
+        if (str_is(e.data, "[DONE]"))
+            continue;
+        json_t *v = parse(e.data);
+        add_message(h, at(v, "choices.0.delta"));
+        const char *finish = json_string_value(at(v, "choices.0.finish_reason"));
+        if (finish)
+            snprintf(h->finish, sizeof h->finish, "%s", finish);
+        h->n_chunks++;
+        json_decref(v);
+    }
+}
+
+static void expect_heard(const char *more, const char *reasoning, const char *content,
+                         const char *calls, const char *finish)
+{
+    char body[2048];
+    struct heard h[2];
+    snprintf(body, sizeof body, "{" HI ",\"temperature\":0%s%s}", *more ? "," : "", more);
+    hear_whole(body, &h[0]);
+    snprintf(body, sizeof body, "{" HI ",\"temperature\":0,\"stream\":true%s%s}", *more ? "," : "",
+             more);
+    hear_stream(body, &h[1]);
+    for (int i = 0; i < 2; i++) {
+        assert_string_equal(buf_str(&h[i].reasoning), reasoning);
+        assert_string_equal(buf_str(&h[i].content), content);
+        assert_string_equal(buf_str(&h[i].calls), calls);
+        assert_string_equal(h[i].finish, finish);
+        heard_release(&h[i]);
+    }
+}
+
+static void calls_come_parsed_whatever_is_round_them(void **state)
+{
+    (void)state;
+    static const char oslo[] = "\nweather {\"city\":\"Oslo\",\"days\":3}";
+    tell("so\n</think>\n\nI look.\n\n" CALL("Oslo"));
+    expect_heard(TOOLS, "so", "I look.", oslo, "tool_calls");
+    tell("so\n</think>\n\n" CALL("Oslo") "\n" CALL("Bod\xC3\xB8 \xF0\x9F\x8C\xA7"));
+    expect_heard(TOOLS, "so", "",
+                 "\nweather {\"city\":\"Oslo\",\"days\":3}"
+                 "\nweather {\"city\":\"Bod\xC3\xB8 \xF0\x9F\x8C\xA7\",\"days\":3}",
+                 "tool_calls");
+    expect_heard(TOOLS ",\"parallel_tool_calls\":false", "so", "", oslo, "tool_calls");
+    /* inside the reasoning, and with its end missing */
+    tell("so\n" CALL("Oslo"));
+    expect_heard(TOOLS, "so", "", oslo, "tool_calls");
+    tell("</think>\n\n<tool_call>\n<function=weather>\n<parameter=city>\nOslo");
+    expect_heard(TOOLS, "", "", "\nweather {\"city\":\"Oslo\"}", "tool_calls");
+    /* no calls at all */
+    tell("</think>\n\n<tool_call> is a tag, <function=x> too");
+    expect_heard(TOOLS, "", "<tool_call> is a tag, <function=x> too", "", "stop");
+    tell("</think>\n\n" CALL("Oslo"));
+    expect_heard(TOOLS ",\"tool_choice\":\"none\"", "", CALL("Oslo"), "", "stop");
+}
+
+static void one_call_wanted_is_one_call_generated(void **state)
+{
+    (void)state;
+    static char text[4096] = "</think>\n\n";
+    for (int i = 0; i < 20; i++)
+        strcat(text, CALL("Oslo") "\n");
+    tell(text);
+    post("/v1/chat/completions", "{" HI "," TOOLS "}");
+    const int64_t all = int_at(server.json, "usage.completion_tokens");
+    assert_int_equal(json_array_size(at(server.json, "choices.0.message.tool_calls")), 20);
+    post("/v1/chat/completions", "{" HI "," TOOLS ",\"parallel_tool_calls\":false}");
+    assert_int_equal(json_array_size(at(server.json, "choices.0.message.tool_calls")), 1);
+    assert_true(int_at(server.json, "usage.completion_tokens") < all);
+}
+
+static void characters_are_never_cut(void **state)
+{
+    (void)state;
+    static const char text[] = "\xF0\x9F\x91\xA9\xE2\x80\x8D\xF0\x9F\x9A\x80 \xC3\xA9\xE4\xBD\xA0!";
+    char said[128], body[256];
+    snprintf(said, sizeof said, "%s\n</think>\n\n%s", text, text);
+    tell(said); /* byte by byte: a token for every byte */
+    assert_true(script.n >= strlen(said) - 10);
+    expect_heard("", text, text, "", "stop");
+    /* cut off in the middle of a character by the limit: the half is not sent */
+    for (int n = 1; n < 12; n++) {
+        struct heard h;
+        snprintf(body, sizeof body, "{" HI ",\"stream\":true,\"max_tokens\":%d}", n);
+        hear_stream(body, &h);
+        assert_int_equal(strncmp(buf_str(&h.reasoning), text, h.reasoning.n), 0);
+        heard_release(&h);
+    }
+}
+
+static void no_part_of_a_stop_string_is_sent(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text, *stop, *want;
+    } cases[] = {
+        {"one STOP two", "[\"STOP\"]", "one "},
+        {"one STO STOP", "[\"STOP\"]", "one STO "},
+        {"one STO", "[\"STOP\"]", "one STO"},
+        {"aababac", "[\"abac\"]", "aab"},
+        {"abcdef", "[\"def\",\"cde\"]", "ab"},
+        {"x\xF0\x9F\x98\x80y", "[\"\xF0\x9F\x98\x80\"]", "x"},
+        {"x\xF0\x9F\x98\x81y", "[\"\xF0\x9F\x98\x80\"]", "x\xF0\x9F\x98\x81y"},
+    };
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        char said[128], more[128];
+        snprintf(said, sizeof said, "</think>\n\n%s", cases[i].text);
+        tell(said);
+        snprintf(more, sizeof more, "\"stop\":%s", cases[i].stop);
+        expect_heard(more, "", cases[i].want, "", "stop");
+    }
+}
+
+/* ---- what is said about the work ---- */
+
+static int64_t evaluated_so_far(void)
+{
+    static const char name[] = "\nllamacpp:prompt_tokens_total ";
+    assert_int_equal(ask(&server, "GET", "/metrics", NULL), 200);
+    const char *line = strstr(buf_str(&server.reply), name);
+    assert_non_null(line);
+    return strtoll(line + sizeof name - 1, NULL, 10);
+}
+
+static void several_choices_evaluate_a_chat_once(void **state)
+{
+    (void)state;
+    tell("four");
+    const int64_t before = evaluated_so_far();
+    char body[2048] = "{\"n\":4,\"temperature\":1,\"messages\":[{\"role\":\"user\",\"content\":\"";
+    for (int i = 0; i < 200; i++)
+        sprintf(body + strlen(body), "%d ", i * i);
+    strcat(body, "\"}]}");
+    post("/v1/chat/completions", body);
+    assert_int_equal(json_array_size(at(server.json, "choices")), 4);
+    const int64_t n_prompt = int_at(server.json, "usage.prompt_tokens");
+    const int64_t evaluated = evaluated_so_far() - before;
+    /* each choice evaluates the last token for its logits, and the first the rest */
+    assert_in_range(evaluated, 1, n_prompt + 3);
+}
+
+static void progress_counts_up_to_the_prompt(void **state)
+{
+    (void)state;
+    struct buf b = BUF_INIT;
+    struct sse_event e;
+    bool end;
+    int64_t last = 0, total = 0;
+    unsigned n = 0;
+    tell("four");
+    buf_adds(&b, "{\"stream\":true,\"return_progress\":true,\"messages\":[{\"role\":\"user\","
+                 "\"content\":\"");
+    for (int i = 0; i < 1000; i++)
+        buf_addf(&b, "%c%d ", 'a' + i % 26, i);
+    buf_adds(&b, "\"}]}");
+    assert_int_equal(
+        client_begin(server.client, "POST", "/v1/chat/completions", (struct str){b.p, b.n}, NULL),
+        RC_OK);
+    if (client_status(server.client) == 400) /* too long for the context */
+        fail_msg("the prompt does not fit");
+    while (!client_event(server.client, &e, &end, NULL) && !end) {
+        if (str_is(e.data, "[DONE]"))
+            continue;
+        json_t *v = parse(e.data), *p = at(v, "prompt_progress");
+        if (p) {
+            assert_true(int_at(p, "processed") >= last);
+            last = int_at(p, "processed");
+            total = int_at(p, "total");
+            n++;
+        }
+        json_decref(v);
+    }
+    assert_true(n >= 2);
+    assert_true(last <= total && last > 0);
+    buf_release(&b);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -163,6 +401,12 @@ int main(void)
         cmocka_unit_test(an_effort_is_a_budget),
         cmocka_unit_test(the_servers_own_budget_serves_who_does_not_say),
         cmocka_unit_test(the_prompt_that_is_shown_is_the_one_that_is_evaluated),
+        cmocka_unit_test(calls_come_parsed_whatever_is_round_them),
+        cmocka_unit_test(one_call_wanted_is_one_call_generated),
+        cmocka_unit_test(characters_are_never_cut),
+        cmocka_unit_test(no_part_of_a_stop_string_is_sent),
+        cmocka_unit_test(several_choices_evaluate_a_chat_once),
+        cmocka_unit_test(progress_counts_up_to_the_prompt),
     };
     return cmocka_run_group_tests(tests, group_set_up, group_tear_down);
 }
