@@ -5,23 +5,18 @@
 #include "base/clock.h"
 
 /* In one write. */
-static void put(const struct logger *lg, enum log_level level, const char *fmt, va_list ap)
-{
-    char text[1024];
-    if (!lg || !lg->out || level > lg->level)
-        return;
-    const int n = vsnprintf(text, sizeof text, fmt, ap);
-    fwrite(text, 1, (size_t)MIN(MAX(n, 0), (int)sizeof text - 1), lg->out);
-    fflush(lg->out);
-}
-
 PRINTF_LIKE(3, 4)
 static void say(const struct perslot_log *g, enum log_level level, const char *fmt, ...)
 {
+    char text[1024];
     va_list ap;
+    if (!g->lg || !g->lg->out || level > g->lg->level)
+        return;
     va_start(ap, fmt);
-    put(g->lg, level, fmt, ap);
+    const int n = vsnprintf(text, sizeof text, fmt, ap);
     va_end(ap);
+    fwrite(text, 1, (size_t)MIN(MAX(n, 0), (int)sizeof text - 1), g->lg->out);
+    fflush(g->lg->out);
 }
 
 #define SLOT_FMT "slot %12.12s: id %2u | task %" PRIu64 " | "
