@@ -13,6 +13,7 @@
 #include "cli/opts.h"
 #include "gguf/gguf.h"
 #include "lab/legacy.h"
+#include "lab/live.h"
 #include "lab/sim.h"
 #include "model/model.h"
 
@@ -20,6 +21,9 @@ enum { MAX_LIST = 32 };
 
 struct replay {
     const char *trace_path, *policies, *budgets, *model;
+    const char *live, *against, *api_key;
+    double scale, speed;
+    uint32_t n_requests;
     double rate; /* prefill, tokens a second */
     uint64_t disk_bytes, disk_rate;
     uint32_t step, page_tokens;
@@ -302,11 +306,110 @@ static enum rc run_all(struct replay *r, struct err *err)
     return rc;
 }
 
+/* -- live ------------------------------------------------------------------------------------ */
+
+static double off_by(const struct live_result *x)
+{
+    return x->predicted ? ((double)x->reported / (double)x->predicted - 1) * 100 : 0;
+}
+
+static void print_live(const struct replay *r, const struct live_result *x)
+{
+    char budget[16], snap[16];
+    str_from_bytes(x->budget_bytes, budget);
+    str_from_bytes(x->snap_bytes, snap);
+    const struct live_one *w = &x->all[x->worst];
+    printf("%s: %" PRIu32 " requests, %" PRIu64 " prompt tokens, %" PRIu64 " reusable\n",
+           r->t->name, x->n, x->prompt_tokens, r->oracle_tokens);
+    printf("%s: policy %s, budget %s, %s a snapshot, %" PRIu64 " B of KV a token\n\n", r->live,
+           x->policy, budget, snap, x->token_bytes);
+    printf("predicted  %12" PRIu64 " tokens reused\n", x->predicted);
+    printf("reported   %12" PRIu64 " tokens reused (%+.3f %%)\n", x->reported, off_by(x));
+    printf("requests   %12" PRIu32 " differ", x->n_differ);
+    if (x->n_differ)
+        printf("; most: request %" PRIu32 " of %" PRIu32 " tokens, predicted %" PRIu32
+               ", reported %" PRIu32,
+               x->worst, w->n_prompt, w->predicted, w->reported);
+    printf("\nprefill    %12.1f s of %.1f s\n", x->prompt_seconds, x->seconds);
+    if (x->n_checked)
+        printf("evaluated whole at %s: %" PRIu32 " of %" PRIu32 " completions are equal\n",
+               r->against, x->n_checked - x->n_unequal, x->n_checked);
+    if (x->n_unequal)
+        printf("the first that is not: request %" PRIu32 "\n", x->first_unequal);
+}
+
+static enum rc print_live_json(const struct replay *r, const struct live_result *x, struct err *err)
+{
+    struct buf b = BUF_INIT;
+    struct jwrite w;
+    jwrite_init(&w, &b);
+    jwrite_obj(&w, NULL);
+    jwrite_str(&w, "trace", r->t->name);
+    jwrite_str(&w, "url", r->live);
+    jwrite_str(&w, "policy", x->policy);
+    jwrite_u64(&w, "budget_bytes", x->budget_bytes);
+    jwrite_u64(&w, "snapshot_bytes", x->snap_bytes);
+    jwrite_u64(&w, "token_bytes", x->token_bytes);
+    jwrite_u64(&w, "requests", x->n);
+    jwrite_u64(&w, "prompt_tokens", x->prompt_tokens);
+    jwrite_u64(&w, "oracle_tokens", r->oracle_tokens);
+    jwrite_u64(&w, "predicted_tokens", x->predicted);
+    jwrite_u64(&w, "reported_tokens", x->reported);
+    jwrite_fixed(&w, "off_by_percent", off_by(x), 4);
+    jwrite_u64(&w, "differing_requests", x->n_differ);
+    jwrite_u64(&w, "checked", x->n_checked);
+    jwrite_u64(&w, "unequal", x->n_unequal);
+    jwrite_fixed(&w, "seconds", x->seconds, 3);
+    jwrite_fixed(&w, "prompt_seconds", x->prompt_seconds, 3);
+    jwrite_arr(&w, "per_request");
+    for (uint32_t i = 0; i < x->n; i++) {
+        const struct live_one *one = &x->all[i];
+        jwrite_obj(&w, NULL);
+        jwrite_u64(&w, "prompt_tokens", one->n_prompt);
+        jwrite_u64(&w, "predicted", one->predicted);
+        jwrite_u64(&w, "reported", one->reported);
+        jwrite_fixed(&w, "prompt_ms", one->prompt_ms, 3);
+        jwrite_end_obj(&w);
+    }
+    jwrite_end_arr(&w);
+    jwrite_end_obj(&w);
+    const bool failed = b.failed;
+    if (!failed)
+        puts(buf_str(&b));
+    buf_release(&b);
+    return failed ? err_set(err, RC_NOMEM, "no memory for the result") : RC_OK;
+}
+
+/* *unequal: some completion was not what it is without reuse. */
+static enum rc run_live(struct replay *r, bool *unequal, struct err *err)
+{
+    struct progress bar;
+    struct live_result x;
+    progress_begin(&bar, &r->lg, r->live);
+    const struct live_opts o = {.url = r->live,
+                                .api_key = r->api_key,
+                                .against = r->against,
+                                .speed = r->speed,
+                                .no_hints = r->no_hints,
+                                .progress = show_progress,
+                                .progress_ctx = &bar};
+    enum rc rc = live_run(r->t, &o, &x, err);
+    progress_end(&bar);
+    *unequal = x.n_unequal > 0;
+    if (!rc && r->json)
+        rc = print_live_json(r, &x, err);
+    else if (!rc)
+        print_live(r, &x);
+    live_result_release(&x);
+    return rc;
+}
+
 int cmd_replay(int argc, char **argv)
 {
     struct replay r = {.policies = "hold",
                        .budgets = "1G,4G,16G",
                        .model = "35b",
+                       .scale = 1,
                        .disk_rate = 1000000000,
                        .lg = {.level = LOG_INFO, .out = stderr}};
     const struct opt table[] = {
@@ -330,6 +433,18 @@ int cmd_replay(int argc, char **argv)
         {"--charge-tree", OPT_FLAG, &r.charge_tree,
          .help = "count the tree against the budget, as the engine does"},
         {"--no-hints", OPT_FLAG, &r.no_hints, .help = "do not tell where messages begin"},
+        {"--requests", OPT_U32, &r.n_requests, .arg = "N", .help = "only the first N (all)"},
+        {"--scale", OPT_F64, &r.scale, .arg = "F", .min = 1e-6, .max = 1000,
+         .help = "lengths times F, at least a token each (1)"},
+        {"--live", OPT_STR, &r.live, .arg = "URL",
+         .help = "send the prompts to a holdfast that has just been started, and hold what it "
+                 "reuses against the simulator"},
+        {"--speed", OPT_F64, &r.speed, .arg = "F", .min = 0, .max = 1e9,
+         .help = "with --live: F times as fast as recorded; 0: as fast as it goes (0)"},
+        {"--against", OPT_STR, &r.against, .arg = "URL",
+         .help = "with --live: afterwards every prompt again, reusing nothing, there; completions "
+                 "must be equal"},
+        {"--api-key", OPT_STR, &r.api_key, .arg = "KEY", .help = "with --live"},
         {"--json", OPT_FLAG, &r.json, .help = "as JSON, with more numbers"},
     };
     char epilog[1024];
@@ -373,14 +488,17 @@ int cmd_replay(int argc, char **argv)
     if (!rc)
         rc = trace_open(r.trace_path, &r.t, &err);
     if (!rc)
+        rc = trace_shrink(r.t, r.n_requests, r.scale, &err);
+    if (!rc)
         rc = sim_oracle(r.t, &r.oracle, &err);
     for (uint32_t i = 0; !rc && i < r.t->n; i++)
         r.oracle_tokens += r.oracle[i];
+    bool unequal = false;
     if (!rc)
-        rc = run_all(&r, &err);
+        rc = r.live ? run_live(&r, &unequal, &err) : run_all(&r, &err);
     if (rc)
         fprintf(stderr, "holdfast replay: %s\n", err.msg);
     mem_free(r.oracle);
     trace_close(r.t);
-    return rc == RC_ARG ? 2 : rc ? 1 : 0;
+    return rc == RC_ARG ? 2 : rc || unequal ? 1 : 0;
 }

@@ -22,6 +22,7 @@ struct engine {
     struct model *model;
     struct job_limits limits;
     uint32_t n_seqs, n_rows; /* sequences at once; rows of a step */
+    uint32_t cache_step;
 
     struct queue inbox;
     struct msg disk_msg; /* the disk is done with something; in the inbox while disk_told */
@@ -384,6 +385,7 @@ static enum rc set_up(struct engine *e, const struct engine_opts *o, struct err 
     const struct model_info *info = model_info(o->model);
     CHECK(info->max_batch > 0);
     e->n_seqs = o->n_parallel ? o->n_parallel : 4;
+    e->cache_step = o->cache_step;
     e->n_rows = o->n_batch ? MIN(o->n_batch, info->max_batch) : info->max_batch;
     e->limits = (struct job_limits){.n_vocab = info->n_vocab,
                                     .n_ctx = o->n_ctx ? o->n_ctx : info->n_ctx_train};
@@ -532,6 +534,11 @@ static void take_view(struct engine *e, void *ctx)
     v->n_queued = e->n_queued;
     v->kv_bytes = kv_bytes(reuse_kv(e->env.reuse));
     v->snap_bytes = reuse_snap_bytes(e->env.reuse);
+    const struct shape *shape = &model_info(e->model)->shape;
+    v->bytes_per_snap = shape_snap_bytes(shape);
+    v->bytes_per_token = shape_token_bytes(shape);
+    v->page_tokens = KV_PAGE;
+    v->cache_step = e->cache_step;
     v->has_disk = reuse_disk(e->env.reuse, &v->disk);
     v->jobs_total = m->jobs;
     v->prompt_tokens_total = m->prompt_tokens;

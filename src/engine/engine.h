@@ -178,6 +178,9 @@ struct engine_view {
     struct cache_entry *entries; /* NULL unless asked for */
     uint32_t n_entries;
     uint64_t kv_bytes, snap_bytes;
+    /* of one: what the cache counts with */
+    uint64_t bytes_per_snap, bytes_per_token;
+    uint32_t page_tokens, cache_step;
     bool has_disk;
     struct disk_stats disk;
     /* of ended jobs; prompt_tokens_total counts those evaluated, without the reused ones */

@@ -278,6 +278,38 @@ static bool list_segments(const struct trace *t, uint32_t i, struct trace_tokens
     return true;
 }
 
+enum rc trace_shrink(struct trace *t, uint32_t n, double scale, struct err *err)
+{
+    struct trace_tokens x = {0};
+    t->n = n ? MIN(n, t->n) : t->n;
+    for (size_t i = 0; i < t->n_segs; i++) {
+        const double len = t->segs[i].len * scale;
+        if (t->segs[i].len)
+            t->segs[i].len = len < 1 ? 1 : len < UINT32_MAX ? (uint32_t)len : UINT32_MAX;
+    }
+    t->prompt_tokens = 0;
+    for (uint32_t i = 0; i < t->n; i++) {
+        struct trace_req *r = &t->reqs[i];
+        if (!list_segments(t, i, &x)) {
+            trace_tokens_release(&x);
+            return err_set(err, RC_NOMEM, "request %" PRIu32 ": no memory", i);
+        }
+        uint64_t sum = 0;
+        for (uint32_t k = 0; k < x.n_list; k++)
+            sum += x.list[k]->len;
+        if (r->n_gen)
+            r->n_gen = x.list[x.n_list - 1]->len;
+        if (sum > INT32_MAX) {
+            trace_tokens_release(&x);
+            return err_set(err, RC_LIMIT, "request %" PRIu32 ": %" PRIu64 " tokens", i, sum);
+        }
+        r->n_prompt = (uint32_t)sum - r->n_gen;
+        t->prompt_tokens += r->n_prompt;
+    }
+    trace_tokens_release(&x);
+    return RC_OK;
+}
+
 enum rc trace_expand(const struct trace *t, uint32_t i, uint32_t n_vocab, struct trace_tokens *x,
                      struct err *err)
 {

@@ -40,6 +40,10 @@ struct trace {
 NODISCARD enum rc trace_open(const char *path, struct trace **out, struct err *err);
 void trace_close(struct trace *t);
 
+/* The first n requests (0 = all) with every segment's length times scale, at least one token.  Overlaps scale with them;
+ * two prompts that part inside a segment part at least a token after it begins, or together.  RC_LIMIT, RC_NOMEM. */
+NODISCARD enum rc trace_shrink(struct trace *t, uint32_t n, double scale, struct err *err);
+
 /* One request made real; reused from request to request. */
 struct trace_tokens {
     token *seq; /* [n_prompt + n_gen] */

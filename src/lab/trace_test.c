@@ -161,12 +161,45 @@ static void memory_that_runs_out_is_an_error(void **state)
     }
 }
 
+/* Everything a prompt shares with another one it shares when both are shorter. */
+static void a_shrunk_trace_keeps_its_overlaps(void **state)
+{
+    (void)state;
+    char text[1000];
+    snprintf(text, sizeof text, "%s%s", head,
+             "{\"i\":0,\"t\":0,\"p\":[[1,1000,\"s\"],[2,5]],\"g\":[4,60]}\n"
+             "{\"i\":1,\"t\":1,\"b\":[0,3],\"p\":[[3,300]]}\n"
+             "{\"i\":2,\"t\":1,\"p\":[[1,400],[9,100]]}\n");
+    struct trace *t;
+    struct err err;
+    struct trace_tokens x[3] = {0};
+    assert_int_equal(open_text(text, &t, &err), RC_OK);
+    assert_int_equal(trace_shrink(t, 0, .1, &err), RC_OK);
+    for (uint32_t i = 0; i < 3; i++)
+        assert_int_equal(trace_expand(t, i, 0, &x[i], &err), RC_OK);
+    assert_int_equal(x[0].n_prompt, 101); /* of 5 tokens one is left */
+    assert_int_equal(x[0].n_gen, 6);
+    assert_int_equal(x[1].n_prompt, 137);
+    assert_memory_equal(x[1].seq, x[0].seq, 107 * sizeof(token));
+    assert_memory_equal(x[2].seq, x[0].seq, 40 * sizeof(token));
+    assert_true(x[2].seq[40] != x[0].seq[40]);
+    assert_int_equal(t->prompt_tokens, 101 + 137 + 50);
+    assert_int_equal(trace_shrink(t, 1, 1, &err), RC_OK);
+    assert_int_equal(t->n, 1);
+    assert_int_equal(t->prompt_tokens, 101);
+    assert_int_equal(trace_shrink(t, 0, 1e9, &err), RC_LIMIT);
+    for (uint32_t i = 0; i < 3; i++)
+        trace_tokens_release(&x[i]);
+    trace_close(t);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(segments_become_tokens_that_are_equal_where_stream_and_index_are),
         cmocka_unit_test(what_is_wrong_is_named_with_its_line),
         cmocka_unit_test(a_file_cut_at_any_byte_opens_or_says_why),
+        cmocka_unit_test(a_shrunk_trace_keeps_its_overlaps),
         cmocka_unit_test(memory_that_runs_out_is_an_error),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

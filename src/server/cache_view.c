@@ -62,6 +62,10 @@ static void write_totals(struct jwrite *w, const struct call *c, const struct en
     jwrite_u64(w, "tree_tokens", s->n_tokens);
     jwrite_u64(w, "kv_bytes", v->kv_bytes);
     jwrite_u64(w, "snapshot_bytes", v->snap_bytes);
+    jwrite_u64(w, "bytes_per_snapshot", v->bytes_per_snap);
+    jwrite_u64(w, "bytes_per_token", v->bytes_per_token);
+    jwrite_u64(w, "page_tokens", v->page_tokens);
+    jwrite_u64(w, "step", v->cache_step);
     jwrite_u64(w, "n_entries", s->n_snaps);
     jwrite_u64(w, "n_pinned", s->n_pinned);
     jwrite_u64(w, "requests", s->requests);

@@ -18,6 +18,7 @@ struct completion {
     char id[48];
     struct params p;
     struct prompts prompts;
+    struct cache_hint *hints;
     const json_t *fields; /* response_fields, or NULL */
     struct gen g;
     struct answer *answers; /* [g.n]; in a stream without what has been sent */
@@ -209,6 +210,41 @@ static enum rc read_fields(struct completion *m, struct err *err)
     return RC_OK;
 }
 
+/* cache_hints: [[position, "role letter"], ...], where messages begin in a prompt that the client made itself. */
+static enum rc read_hints(struct completion *m, struct err *err)
+{
+    const json_t *list = json_object_get(m->c->body, "cache_hints");
+    const size_t n = json_array_size(list);
+    if (!list || json_is_null(list))
+        return RC_OK;
+    if (!json_is_array(list) || m->prompts.n != 1)
+        return err_set(err, RC_ARG, "cache_hints must be an array, of one prompt's boundaries");
+    const size_t n_prompt = m->prompts.v[0].n;
+    if (n > n_prompt)
+        return err_set(err, RC_ARG, "cache_hints has %zu places, the prompt %zu tokens", n,
+                       n_prompt);
+    m->hints = mem_try_array(n, sizeof *m->hints);
+    if (!m->hints && n)
+        return err_set(err, RC_NOMEM, "out of memory for cache_hints");
+    for (size_t i = 0; i < n; i++) {
+        const json_t *pair = json_array_get(list, i);
+        const int64_t pos = json_integer_value(json_array_get(pair, 0));
+        const char *role = json_string_value(json_array_get(pair, 1));
+        if (json_array_size(pair) != 2 || !json_is_integer(json_array_get(pair, 0)) || !role ||
+            strlen(role) != 1 || !strchr("suaovg", *role))
+            return err_set(err, RC_ARG,
+                           "cache_hints[%zu] is no [position, role] with a role of s u a o v g", i);
+        if (pos < 0 || (uint64_t)pos >= n_prompt || (i && pos < m->hints[i - 1].pos))
+            return err_set(err, RC_ARG,
+                           "cache_hints[%zu]: %" PRId64 " is out of order or beyond the prompt", i,
+                           pos);
+        m->hints[i] = (struct cache_hint){(uint32_t)pos, *role};
+    }
+    m->prompts.hints = m->hints;
+    m->prompts.n_hints = (uint32_t)n;
+    return RC_OK;
+}
+
 void llama_completion(struct call *c)
 {
     struct completion m = {.c = c};
@@ -220,6 +256,8 @@ void llama_completion(struct call *c)
         rc = read_fields(&m, &err);
     if (!rc)
         rc = prompts_read(c, "prompt", &m.prompts, &err);
+    if (!rc)
+        rc = read_hints(&m, &err);
     if (rc) {
         reply_error(c, &err);
     } else {
@@ -237,5 +275,6 @@ void llama_completion(struct call *c)
         stream_release(&st);
     }
     prompts_release(&m.prompts);
+    mem_free(m.hints);
     params_release(&m.p);
 }

@@ -96,6 +96,26 @@ static void entries_are_pinned_and_prefixes_warmed(void **state)
                  "invalid_request_error", "prompt", "exclude");
 }
 
+static void a_client_may_tell_where_messages_begin(void **state)
+{
+    struct world *w = *state;
+    assert_int_equal(ask(w, "POST", "/completion",
+                         "{\"prompt\":[1,2,3,4],\"cache_hints\":[[0,\"s\"],[2,\"u\"],[3,\"g\"]]}"),
+                     200);
+    assert_int_equal(w->engine.last.n_hints, 3);
+    assert_int_equal(w->engine.last_hints, 'g');
+    static const char *const wrong[] = {
+        "{}",          "[[0]]",        "[[0,\"x\"]]",           "[[0,\"su\"]]",
+        "[[4,\"u\"]]", "[[-1,\"u\"]]", "[[2,\"u\"],[1,\"a\"]]", "[[0.5,\"u\"]]",
+        "[1,1,1,1,1]"};
+    for (size_t i = 0; i < COUNT_OF(wrong); i++) {
+        char body[128];
+        snprintf(body, sizeof body, "{\"prompt\":[1,2,3,4],\"cache_hints\":%s}", wrong[i]);
+        assert_int_equal(ask(w, "POST", "/completion", body), 400);
+        assert_non_null(strstr(text_at(w, "error.param"), "cache_hints"));
+    }
+}
+
 static void metrics_are_prometheus_text(void **state)
 {
     struct world *w = *state;
@@ -749,6 +769,7 @@ int main(void)
         T(facts_have_their_shapes),
         T(the_cache_is_shown_and_entries_can_be_dropped),
         T(entries_are_pinned_and_prefixes_warmed),
+        T(a_client_may_tell_where_messages_begin),
         T(metrics_are_prometheus_text),
         T(unknown_paths_and_wrong_methods_are_told_apart),
         T(a_key_opens_and_nothing_else_does),
