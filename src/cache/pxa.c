@@ -26,7 +26,7 @@ bool pxa_rules_by_name(const char *name, struct pxa_rules *out)
 const char *pxa_name_of_levers(const char *prompt_policy, const char *prompt_end)
 {
     const bool off = prompt_policy && !strcmp(prompt_policy, "0");
-    const bool end = prompt_end && *prompt_end && strcmp(prompt_end, "0");
+    const bool end = prompt_end && *prompt_end && strcmp(prompt_end, "0") != 0;
     return lever_names[off][end];
 }
 

@@ -174,7 +174,7 @@ static void answers_have_the_same_bits_as_without_a_cache(void **state)
                 job_cancel(other);
             (void)read_all(other);
             engine_check(e);
-            if (a.n != want[i].n || memcmp(a.tokens, want[i].tokens, a.n * sizeof *a.tokens))
+            if (a.n != want[i].n || memcmp(a.tokens, want[i].tokens, a.n * sizeof *a.tokens) != 0)
                 fail_msg("SEED=%" PRIu64 ": request %u answers otherwise with %s", seed, i,
                          policies[p]);
             assert_int_equal(a.t.n_reused + a.t.n_evaluated, n[i]);

@@ -270,7 +270,7 @@ bool legacy_by_name(const char *name, struct legacy_opts *o)
         if (!strcmp(lever, "-policy0") || !strcmp(lever, "-both") ||
             !strcmp(lever, "-policy0-cram"))
             o->prompt_policy = false;
-        else if (strcmp(lever, "-end") && strcmp(lever, "-cram") && *lever)
+        else if (strcmp(lever, "-end") != 0 && strcmp(lever, "-cram") != 0 && *lever)
             return false;
         o->prompt_end = !strcmp(lever, "-end") || !strcmp(lever, "-both");
         if (strstr(lever, "-cram"))

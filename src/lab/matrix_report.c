@@ -177,14 +177,14 @@ static void totals(struct doc *d, const json_t *cells)
     json_array_foreach(cells, i, cell)
     {
         double prompt = 0, shared = 0, reused = 0, ms = 0, made = 0, erased = 0;
-        for (k = 0; k < n_seen && strcmp(seen[k], str(cell, "config"));)
+        for (k = 0; k < n_seen && strcmp(seen[k], str(cell, "config")) != 0;)
             k++;
         if (k < n_seen || n_seen == COUNT_OF(seen))
             continue;
         seen[n_seen++] = str(cell, "config");
         json_array_foreach(cells, j, other)
         {
-            if (strcmp(str(other, "config"), str(cell, "config")))
+            if (strcmp(str(other, "config"), str(cell, "config")) != 0)
                 continue;
             json_array_foreach(at(other, "turns"), k, turn)
             {
