@@ -522,6 +522,21 @@ static void a_second_engine_on_the_directory_keeps_to_memory(void **state)
     engine_stop(e, 0);
 }
 
+static void other_policies_leave_the_directory_alone(void **state)
+{
+    (void)state;
+    struct engine *e = start_big();
+    ask(e, 0);
+    ask(e, 0);
+    engine_stop(e, 0);
+    const uint32_t n = each_file(NULL, NULL);
+    e = start(world.dir, 0, GIB);
+    assert_false(view(e).has_disk);
+    assert_int_equal(ask(e, 0), 0);
+    engine_stop(e, 0);
+    assert_int_equal(each_file(NULL, NULL), n);
+}
+
 static void a_smaller_budget_at_the_next_start_keeps_what_was_used_last(void **state)
 {
     (void)state;
@@ -578,6 +593,7 @@ int main(void)
         cmocka_unit_test_teardown(those_that_wait_for_a_damaged_file_evaluate_instead, clear),
         cmocka_unit_test_teardown(a_full_disk_is_said_once_and_costs_no_answer, clear),
         cmocka_unit_test_teardown(a_second_engine_on_the_directory_keeps_to_memory, clear),
+        cmocka_unit_test_teardown(other_policies_leave_the_directory_alone, clear),
         cmocka_unit_test_teardown(a_smaller_budget_at_the_next_start_keeps_what_was_used_last,
                                   clear),
         cmocka_unit_test_teardown(any_allocation_may_fail_while_state_is_read, clear),

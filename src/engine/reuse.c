@@ -275,7 +275,8 @@ void reuse_poll(struct reuse *r)
 
 bool reuse_idle(struct reuse *r)
 {
-    return r->tier && cache_spill_next(r->cache, clock_wall_ns());
+    struct disk_stats st;
+    return reuse_disk(r, &st) && !st.writes_off && cache_spill_next(r->cache, clock_wall_ns());
 }
 
 void reuse_flush(struct reuse *r, uint64_t until_ns)
@@ -328,6 +329,13 @@ static enum rc new_perslot(struct reuse *r, const struct pxa_rules *rules, struc
 /* A directory that cannot be used is no reason not to serve, but one to say so. */
 static void open_tier(struct reuse *r)
 {
+    const char *policy = r->o.cache_policy ? r->o.cache_policy : "hold";
+    if (strcmp(policy, "hold") != 0 || !r->o.cache_ram_bytes) {
+        log_warn(r->o.lg, "cache directory %s is not used: %s", r->o.cache_dir,
+                 r->o.cache_ram_bytes ? "only policy hold writes to disk"
+                                      : "state has to pass through memory, and there is none");
+        return;
+    }
     const struct disk_opts o = {.dir = r->o.cache_dir,
                                 .max_bytes = r->o.cache_disk_bytes,
                                 .shape = r->o.shape,
@@ -367,7 +375,7 @@ enum rc reuse_new(const struct reuse_opts *o, struct reuse **out, struct err *er
         rc = rec_new(&o->shape, o->n_slots, &r->rec, err);
     if (!rc)
         rc = snap_store_new(&o->shape, &r->store, err);
-    if (!rc && o->cache_dir && o->cache_disk_bytes && o->cache_ram_bytes && !pxa)
+    if (!rc && o->cache_dir && o->cache_disk_bytes)
         open_tier(r);
     if (r->tier) {
         co.disk_bytes = tier_cache_bytes(o->cache_disk_bytes);
@@ -659,12 +667,43 @@ bool reuse_speaks(const struct reuse *r)
     return r->perslot != NULL;
 }
 
-bool reuse_drop(struct reuse *r, snap_id id)
+static bool drop_for(struct reuse *r, snap_id id, const char *why)
 {
-    r->why = "user";
+    r->why = why;
     const bool dropped = cache_drop(r->cache, id);
     r->why = "budget";
     return dropped;
+}
+
+bool reuse_drop(struct reuse *r, snap_id id)
+{
+    return drop_for(r, id, "user");
+}
+
+bool reuse_distrust(struct reuse *r, snap_id id)
+{
+    return drop_for(r, id, "audit");
+}
+
+bool reuse_entry_state(struct reuse *r, snap_id id, struct reuse_state *out)
+{
+    const struct payload *p = payload_find(r, id);
+    if (!p || p->reading || !p->snap)
+        return false;
+    *out = (struct reuse_state){.kv = &p->kv,
+                                .snap = snap_data(p->snap),
+                                .page_bytes = shape_page_bytes(&r->o.shape),
+                                .snap_bytes = shape_snap_bytes(&r->o.shape)};
+    return true;
+}
+
+bool reuse_spoil(struct reuse *r, snap_id id)
+{
+    const struct payload *p = payload_find(r, id);
+    if (!p || !p->snap)
+        return false;
+    *(unsigned char *)snap_fill(p->snap) ^= 1;
+    return true;
 }
 
 /* ---- checks ---------------------------------------------------------------------------------- */

@@ -96,6 +96,17 @@ void reuse_end(struct reuse *r, struct live *l, const token *seq);
 snap_id reuse_pin(struct reuse *r, struct live *l, const token *seq);
 /* cache_drop for a user. */
 bool reuse_drop(struct reuse *r, snap_id id);
+/* The same for a state that was found wrong. */
+bool reuse_distrust(struct reuse *r, snap_id id);
+/* An entry's state, borrowed until the next call that changes the cache; false when it is not in memory. */
+struct reuse_state {
+    const struct kv_table *kv;
+    const void *snap;
+    uint64_t page_bytes, snap_bytes;
+};
+bool reuse_entry_state(struct reuse *r, snap_id id, struct reuse_state *out);
+/* For tests: a bit of an entry's snapshot changes. */
+bool reuse_spoil(struct reuse *r, snap_id id);
 /* The log has the lines of another engine: ours for people would say each request twice. */
 bool reuse_speaks(const struct reuse *r);
 

@@ -273,7 +273,8 @@ static void a_write_that_fails_at_any_call_leaves_nothing(void **state)
     for (int kind = IO_FAULT_FAIL; kind <= IO_FAULT_HALF; kind++)
         for (uint64_t at = 1; at <= n; at++) {
             unlink(w.path);
-            io_fault_set(&(struct io_fault){.at = at, .kind = kind, .sys = ENOSPC});
+            io_fault_set(
+                &(struct io_fault){.at = at, .kind = (enum io_fault_kind)kind, .sys = ENOSPC});
             const enum rc rc = save(&err);
             io_fault_set(&(struct io_fault){0});
             assert_int_equal(rc, RC_IO);
