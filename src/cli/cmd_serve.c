@@ -100,6 +100,8 @@ static enum opts_result parse(struct settings *s, int argc, char **argv)
          .help = "state that leaves memory goes here, for the next start too (none)"},
         {"--cache-disk", OPT_F64, &h->cache_disk_gib, .arg = "GIB",
          .help = "how much of it --cache-dir may hold (32)", .min = 1e-3, .max = 1 << 20},
+        {"--audit-restores", OPT_F64, &h->audit_restores, .arg = "P", .min = 0, .max = 1,
+         .help = "evaluate this share of restored states again when idle, and compare (0)"},
         {"--cache-step", OPT_U32, &h->cache_step, .arg = "N",
          .help = "also keep every N tokens (0 = not)"},
         {"--cache-policy", OPT_STR, &h->cache_policy, .arg = "NAME",

@@ -152,6 +152,7 @@ static enum rc start_engine(struct host *h, uint64_t ram_bytes, struct err *err)
                                    .cache_dir = h->o.cache_dir,
                                    .cache_disk_bytes = (uint64_t)(disk_gib * (double)GIB),
                                    .cache_step = h->o.cache_step,
+                                   .audit_restores = h->o.audit_restores,
                                    .cache_policy = h->o.cache_policy,
                                    .say = h->o.say,
                                    .say_ctx = h->o.say_ctx};

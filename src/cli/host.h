@@ -24,6 +24,7 @@ struct host_opts { /* borrowed until host_close */
     const char *cache_dir; /* NULL = memory only */
     double cache_disk_gib; /* 0 = 32 */
     uint32_t cache_step;
+    double audit_restores; /* engine_opts has it */
     const char *cache_policy;  /* NULL = "hold" */
     const char *events_path;   /* NULL = none */
     const char *template_path; /* a chat template instead of the model's; NULL = none */

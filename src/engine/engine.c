@@ -296,7 +296,7 @@ static uint64_t patience(const struct engine *e)
     }
     if (reads)
         return fetch_poll_ns;
-    if (is_running(e) || e->first || e->stopping)
+    if (is_running(e) || e->first || e->stopping || audit_wants(e->env.audit))
         return 0;
     if (!e->idle_ns || !e->unwritten)
         return UINT64_MAX;
@@ -332,6 +332,8 @@ static void *engine_main(void *arg)
         reap(e, false);
         admit(e);
         step(e);
+        if (!is_running(e) && !e->first && !e->stopping && audit_wants(e->env.audit))
+            audit_step(e->env.audit);
     }
     queue_close(&e->inbox); /* whoever comes later is told so */
     for (struct qmsg *m; (m = queue_get(&e->inbox, 0));)
@@ -370,6 +372,7 @@ static enum rc new_room(const struct engine_opts *o, uint32_t n_vocab, struct sa
 static void free_engine(struct engine *e)
 {
     sample_room_free(e->env.room);
+    audit_free(e->env.audit);
     reuse_free(e->env.reuse);
     mem_free(e->seqs);
     mem_free(e->rows);
@@ -406,7 +409,7 @@ static enum rc set_up(struct engine *e, const struct engine_opts *o, struct err 
     if (rc)
         return rc;
     const struct reuse_opts ro = {.shape = info->shape,
-                                  .n_slots = e->n_seqs,
+                                  .n_slots = e->n_seqs + (o->audit_restores > 0),
                                   .kv_max_bytes = o->kv_max_bytes,
                                   .cache_ram_bytes = o->cache_ram_bytes,
                                   .cache_dir = o->cache_dir,
@@ -425,6 +428,14 @@ static enum rc set_up(struct engine *e, const struct engine_opts *o, struct err 
     struct disk_stats disk;
     if (!rc && reuse_disk(e->env.reuse, &disk))
         e->idle_ns = o->disk_idle_ns ? o->disk_idle_ns : idle_ns;
+    if (!rc && o->audit_restores != 0)
+        rc = audit_new(&(struct audit_opts){.share = o->audit_restores,
+                                            .reuse = e->env.reuse,
+                                            .model = o->model,
+                                            .n_rows = e->n_rows,
+                                            .lg = o->lg,
+                                            .events = o->events},
+                       &e->env.audit, err);
     return rc;
 }
 
@@ -547,6 +558,11 @@ static void take_view(struct engine *e, void *ctx)
     v->prompt_seconds_total = (double)m->prompt_ns * 1e-9;
     v->predicted_seconds_total = (double)m->predicted_ns * 1e-9;
     v->steps_total = m->steps;
+    struct audit_stats audits;
+    audit_stats(e->env.audit, &audits);
+    v->audits_equal = audits.equal;
+    v->audits_different = audits.different;
+    v->audits_skipped = audits.skipped;
 }
 
 enum rc engine_view(struct engine *e, bool entries, struct engine_view *out, struct err *err)
@@ -600,6 +616,18 @@ bool engine_pin(struct engine *e, snap_id id, bool on)
 {
     struct pin_call c = {.id = id, .on = on};
     return call(e, pin_entry, &c) && c.done;
+}
+
+static void spoil(struct engine *e, void *ctx)
+{
+    struct drop_call *c = ctx;
+    c->dropped = reuse_spoil(e->env.reuse, c->id);
+}
+
+bool engine_spoil(struct engine *e, snap_id id)
+{
+    struct drop_call c = {.id = id};
+    return call(e, spoil, &c) && c.dropped;
 }
 
 static void check(struct engine *e, void *ctx)

@@ -35,6 +35,7 @@ struct engine_opts {
         disk_idle_ns; /* without a job for so long, write what is only in memory; 0 = half a second */
     double
         disk_read_rate; /* for tests: bytes/s that decisions count with; 0: as measured, against prefill */
+    double audit_restores;    /* share of restored states that are evaluated again when idle */
     uint64_t kv_max_bytes;    /* hard limit of all KV pages, live and cached; 0 = none */
     uint32_t cache_step;      /* CUT_GRID; see cache.h */
     const char *cache_policy; /* NULL = "hold" */
@@ -187,11 +188,14 @@ struct engine_view {
     uint64_t jobs_total, prompt_tokens_total, reused_tokens_total, predicted_tokens_total;
     double prompt_seconds_total, predicted_seconds_total;
     uint64_t steps_total;
+    uint64_t audits_equal, audits_different, audits_skipped;
 };
 NODISCARD enum rc engine_view(struct engine *e, bool entries, struct engine_view *out,
                               struct err *err);
 void engine_view_release(struct engine_view *v);
 
+/* For tests: a bit of an entry's snapshot changes; false when there is none of that id in memory. */
+bool engine_spoil(struct engine *e, snap_id id);
 /* For tests: every invariant of the cache and of what its entries hold, between two steps; aborts when
  * one is broken. */
 void engine_check(struct engine *e);

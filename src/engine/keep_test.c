@@ -229,6 +229,79 @@ static void what_does_not_fit_is_not_said_to_be_pinned(void **state)
     engine_stop(e, 0);
 }
 
+/* ---- audits ---------------------------------------------------------------------------------- */
+
+static struct engine_view wait_audits(struct engine *e, uint64_t n)
+{
+    for (;;) {
+        struct engine_view v;
+        assert_int_equal(engine_view(e, true, &v, NULL), RC_OK);
+        if (v.audits_equal + v.audits_different + v.audits_skipped >= n)
+            return v;
+        engine_view_release(&v);
+    }
+}
+
+static void restored_states_pass_their_audit_and_a_changed_bit_does_not(void **state)
+{
+    (void)state;
+    token a[A + TAIL], b[A];
+    random_tokens(a, A + TAIL, 1);
+    random_tokens(b, A, 2);
+    memcpy(b, a, BRANCH * sizeof *a);
+    struct engine *e = start((struct engine_opts){
+        .cache_ram_bytes = 64 * MIB, .audit_restores = 1, .cache_step = 100, .n_parallel = 2});
+    /* positions at and inside pages, grown from restored states too */
+    uint64_t n = 0;
+    for (uint32_t len = 200; len <= A + TAIL; len += 76) {
+        n += ask(e, a, len).t.n_reused > 0;
+        struct engine_view v = wait_audits(e, n);
+        engine_view_release(&v);
+    }
+    n += ask(e, b, A).t.n_reused > 0;
+    assert_true(n > 8);
+    struct engine_view v = wait_audits(e, n);
+    assert_int_equal(v.audits_equal, n);
+    assert_int_equal(v.audits_different, 0);
+    engine_view_release(&v);
+    /* the one that the next request restores */
+    const struct told first = ask(e, a, A + TAIL);
+    const snap_id id = first.plan.restore;
+    v = wait_audits(e, n + 1);
+    engine_view_release(&v);
+    assert_true(engine_spoil(e, id));
+    assert_int_equal(ask(e, a, A + TAIL).plan.restore, id);
+    v = wait_audits(e, n + 2);
+    assert_int_equal(v.audits_different, 1);
+    for (uint32_t i = 0; i < v.n_entries; i++)
+        assert_true(v.entries[i].id != id || v.entries[i].pos != first.plan.start);
+    engine_view_release(&v);
+    engine_check(e);
+    /* what comes next is right again */
+    const struct told after = ask(e, a, A + TAIL);
+    assert_memory_equal(after.said, first.said, sizeof first.said);
+    engine_stop(e, 0);
+}
+
+static void requests_come_before_audits_and_a_stop_before_both(void **state)
+{
+    (void)state;
+    token a[A + TAIL];
+    random_tokens(a, A + TAIL, 1);
+    struct engine *e = start(
+        (struct engine_opts){.cache_ram_bytes = 64 * MIB, .audit_restores = 1, .n_parallel = 1});
+    ask(e, a, A);
+    for (uint32_t i = 0; i < 40; i++) {
+        assert_true(ask(e, a, A + i).t.n_reused > 0);
+        engine_check(e);
+    }
+    engine_stop(e, 0);
+    struct engine *wrong;
+    const struct engine_opts o = {
+        .model = world.model, .vocab = world.vocab, .lg = &quiet, .audit_restores = 2};
+    assert_int_equal(engine_start(&o, &wrong, NULL), RC_ARG);
+}
+
 /* ---- budgets of nothing ---------------------------------------------------------------------- */
 
 static void a_loss_has_its_cause_where_nothing_can_be_kept(void **state)
@@ -300,6 +373,8 @@ int main(void)
         cmocka_unit_test(interlopers_cost_nothing_however_many_and_however_much_they_share),
         cmocka_unit_test(a_warmed_prefix_outlives_any_interloper_until_it_is_unpinned),
         cmocka_unit_test(what_does_not_fit_is_not_said_to_be_pinned),
+        cmocka_unit_test(restored_states_pass_their_audit_and_a_changed_bit_does_not),
+        cmocka_unit_test(requests_come_before_audits_and_a_stop_before_both),
         cmocka_unit_test(a_loss_has_its_cause_where_nothing_can_be_kept),
         cmocka_unit_test(a_small_tree_is_not_crowded_out_by_its_ghosts),
     };

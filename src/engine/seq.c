@@ -281,6 +281,7 @@ void seq_ran(struct seq *s, struct seq_env *env, const struct run *run)
 static void account(struct seq *s, struct seq_env *env, const struct piece *last)
 {
     const struct timings *t = &last->timings;
+    audit_note(env->audit, t->n_reused > t->n_shared ? last->plan.restore : 0);
     struct meter *m = &env->meter;
     m->jobs++;
     m->prompt_tokens += t->n_evaluated;

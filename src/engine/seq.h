@@ -26,6 +26,7 @@
 #ifndef HOLDFAST_ENGINE_SEQ_H
 #define HOLDFAST_ENGINE_SEQ_H
 
+#include "engine/audit.h"
 #include "engine/job.h"
 #include "engine/meter.h"
 #include "engine/reuse.h"
@@ -42,6 +43,7 @@ struct seq_env {
     const struct logger *lg;
     struct event_log *events;
     struct reuse *reuse;
+    struct audit *audit; /* NULL: none */
     struct sample_room *room;
     struct meter meter;
     uint32_t n_ctx;

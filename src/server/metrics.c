@@ -72,6 +72,13 @@ static void cache_names(struct buf *b, const struct engine_view *v)
     counter(b, "holdfast_cache_rejected_total", "Snapshots not worth their bytes.",
             (double)s->rejected);
     counter(b, "holdfast_cache_evictions_total", "Snapshots evicted.", (double)s->evictions);
+    buf_adds(b, "# HELP holdfast_audits_total Restored states evaluated again, by result.\n"
+                "# TYPE holdfast_audits_total counter\n");
+    buf_addf(b,
+             "holdfast_audits_total{result=\"equal\"} %" PRIu64 "\n"
+             "holdfast_audits_total{result=\"different\"} %" PRIu64 "\n"
+             "holdfast_audits_total{result=\"skipped\"} %" PRIu64 "\n",
+             v->audits_equal, v->audits_different, v->audits_skipped);
     gauge(b, "holdfast_cache_entries", "Snapshots kept.", s->n_snaps);
     gauge(b, "holdfast_cache_bytes", "Bytes of cached state.", (double)s->bytes);
     gauge(b, "holdfast_cache_budget_bytes", "--cache-ram.", (double)s->budget);
