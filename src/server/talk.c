@@ -150,6 +150,22 @@ static void note_tokens(struct talk_choice *ch, const struct piece *p)
         ch->forgetful = !tokens_add(&ch->tokens, p->tokens[i]);
 }
 
+/* Behind the last call wanted: does the answer end here in the way it would have by itself?  The rest of
+ * the call's tag and white space do; anything else begins what is not wanted. */
+static bool closes(struct talk_choice *ch, const struct buf *text)
+{
+    static const char tag[] = "</tool_call>";
+    for (size_t i = 0; i < text->n; i++) {
+        const bool between = ch->n_closing == 0 || ch->n_closing == sizeof tag - 1;
+        if (between && strchr(" \t\r\n", text->p[i]))
+            continue;
+        if (text->p[i] != tag[ch->n_closing]) /* its end matches nothing */
+            return false;
+        ch->n_closing++;
+    }
+    return true;
+}
+
 /* Hands one piece on; false with *err when the answer must end with an error. */
 static bool take_piece(struct talk *t, uint32_t i, const struct piece *p,
                        const struct talk_sink *sink, void *ctx, struct err *err)
@@ -158,19 +174,23 @@ static bool take_piece(struct talk *t, uint32_t i, const struct piece *p,
     struct talk_choice *ch = &t->choices[i];
     struct reply *r = ch->reply;
     const bool reasoned = ch->in_reasoning;
+    /* what comes behind the last call wanted is not part of the answer, however much of it is made before
+     * the engine hears of the cancel; an end mark is waited for, so that the answer is whole */
+    const bool over = t->max_calls && reply_n_calls(r) >= t->max_calls;
+    if (over && !ch->cut && !closes(ch, &p->text)) {
+        ch->cut = true;
+        job_cancel(t->g.jobs[i]);
+    }
     answer_note(a, p);
-    if (t->c->s->replay && !(t->max_calls && reply_n_calls(r) >= t->max_calls))
+    if (t->c->s->replay && !ch->cut)
         note_tokens(ch, p);
     if (sink->piece)
         sink->piece(ctx, i, p);
-    const enum rc rc = reply_add(r, (struct str){buf_str(&p->text), p->text.n}, err);
+    const enum rc rc = over ? RC_OK : reply_add(r, (struct str){buf_str(&p->text), p->text.n}, err);
     ch->n_reasoning += reasoned || ch->in_reasoning ? p->n_tokens : 0;
-    const bool enough = t->max_calls && reply_n_calls(r) >= t->max_calls;
-    if (!rc && enough && !p->last)
-        job_cancel(t->g.jobs[i]); /* what follows would be dropped */
     if (rc || !p->last)
         return !rc;
-    if (enough && a->stop == STOP_CANCELLED)
+    if (ch->cut && a->stop == STOP_CANCELLED)
         a->stop = STOP_EOG;
     if (gen_failed(a, err))
         return false;
@@ -260,7 +280,7 @@ void talk_keep(struct talk *t, uint32_t choice, const struct said *said)
     json_t *message = message_of(said);
     said_join(said, REPLY_REASONING, &reasoning);
     if (message && !reasoning.failed)
-        replay_keep(replay, &t->look, &t->prompt, message,
+        replay_keep(replay, &t->look, t->c->m->vocab, &t->prompt, message,
                     (struct str){buf_str(&reasoning), reasoning.n}, ch->tokens.v, ch->tokens.n);
     json_decref(message);
     buf_release(&reasoning);

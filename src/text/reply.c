@@ -657,8 +657,11 @@ static bool step_after(struct reply *r)
             r->tagged = false;
             return true;
         }
-        if (str_starts(close, rest) && !r->finished)
+        if (str_starts(close, rest)) {
+            if (r->finished) /* cut off inside it */
+                eat(r, s.n);
             return false;
+        }
     }
     if (!rest.n) {
         if (r->finished)

@@ -150,6 +150,9 @@ static void what_was_forgotten_is_supplied(void **state)
            "</parameter>\n</function>\n</tool_call>",
            want);
     expect("<tool_call>\n<function=weather>\n<parameter=city>\nBonn\n</parameter>\n"
+           "<parameter=days>\n2\n</parameter>\n</function>\n</tool_c", /* cut off inside a tag */
+           want);
+    expect("<tool_call>\n<function=weather>\n<parameter=city>\nBonn\n</parameter>\n"
            "<parameter=days>\n2\n</parameter>\n<tool_call>\n<function=ping>",
            "(0 weather {\"city\":\"Bonn\",\"days\":2})(1 ping {})");
     expect("<tool_call><function=\"weather\"><parameter='city'>Bonn</parameter>stray"
