@@ -18,8 +18,9 @@ struct replay_answer {
     XXH64_hash_t before; /* of the text in front of what asked for the answer */
     struct str asked;    /* what asked for it: the generation prompt */
     struct str reasoning;
-    const token *tokens;
+    const token *tokens; /* without the end mark */
     size_t n;
+    token end; /* the end mark, or -1 */
     size_t bytes;
 };
 
@@ -342,25 +343,26 @@ static bool ends_alike(const struct vocab *v, struct str text, const struct repl
     return true;
 }
 
-/* Where an answer ends in the message's text: behind the end mark it was sampled with; or, when it was
- * cut behind a call, before the template's, if it ends alike there.  Behind the mark nothing but white
- * space may come, else the text is not what we take it for.  0: there is no such place. */
+/* Where an answer ends in the message's text: before the end mark, which the template writes (the one it
+ * was sampled with was never evaluated).  An answer without one, cut behind a call or ended by its grammar,
+ * must end there as the text does.  Behind the mark nothing but white space may come, else the text is not
+ * what we take it for.  0: there is no such place. */
 static size_t end_of_answer(const struct vocab *v, const struct chat_prompt *p,
                             const struct chat_span *s, const struct replay_answer *a)
 {
-    const token last = a->tokens[a->n - 1];
-    const bool marked = vocab_is_eog(v, last);
-    const token end = marked ? last : vocab_eos(v);
-    const struct str mark = end < 0 ? (struct str){NULL, 0} : vocab_bytes(v, end, true);
     size_t at = s->end;
     while (at > s->begin && isspace((unsigned char)p->text.p[at - 1]))
         at--;
     const struct str text = {p->text.p + s->begin, at - s->begin};
-    if (!mark.n || !str_ends(text, mark))
-        return 0;
-    if (marked)
-        return at;
-    return ends_alike(v, (struct str){text.p, text.n - mark.n}, a) ? at - mark.n : 0;
+    const token ends[] = {a->end, vocab_eos(v)};
+    for (size_t i = 0; i < COUNT_OF(ends); i++) {
+        const struct str mark = ends[i] < 0 ? (struct str){NULL, 0} : vocab_bytes(v, ends[i], true);
+        if (!mark.n || !str_ends(text, mark))
+            continue;
+        const struct str body = {text.p, text.n - mark.n};
+        return a->end >= 0 || ends_alike(v, body, a) ? at - mark.n : 0;
+    }
+    return 0;
 }
 
 static bool has_thinking(const struct chat_prompt *p, size_t message)
@@ -405,14 +407,18 @@ static const struct chat_span *asking(const struct chat_prompt *p)
     return NULL;
 }
 
-void replay_keep(struct replay *r, const struct replay_look *l, const struct chat_prompt *p,
-                 const json_t *message, struct str reasoning, const token *tokens, size_t n)
+void replay_keep(struct replay *r, const struct replay_look *l, const struct vocab *v,
+                 const struct chat_prompt *p, const json_t *message, struct str reasoning,
+                 const token *tokens, size_t n)
 {
     const struct chat_span *s = asking(p);
     XXH128_hash_t key = l->said;
     if (!s || !n || !add_message(&key, message))
         return;
     const struct str asked = {p->text.p + s->begin, p->text.n - s->begin};
+    const bool marked = vocab_is_eog(v, tokens[n - 1]);
+    const token end = marked ? tokens[n - 1] : -1;
+    n -= marked;
     const size_t bytes = sizeof(struct replay_answer) + n * sizeof *tokens + asked.n + reasoning.n;
     struct replay_answer *a = bytes <= r->o.bytes ? mem_try(bytes) : NULL;
     if (!a)
@@ -430,6 +436,7 @@ void replay_keep(struct replay *r, const struct replay_look *l, const struct cha
                                 .reasoning = {text + asked.n, reasoning.n},
                                 .tokens = t,
                                 .n = n,
+                                .end = end,
                                 .bytes = bytes};
     pthread_mutex_lock(&r->lock);
     put(r, a);

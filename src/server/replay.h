@@ -64,7 +64,8 @@ void replay_look_release(struct replay *r, struct replay_look *l);
 /* A complete answer to the conversation that l and p are of.  message: as a client will send it,
  * reasoning apart; tokens [n] as they were sampled, the end mark too if there was one.  Memory
  * running out costs the answer its place, no more. */
-void replay_keep(struct replay *r, const struct replay_look *l, const struct chat_prompt *p,
-                 const json_t *message, struct str reasoning, const token *tokens, size_t n);
+void replay_keep(struct replay *r, const struct replay_look *l, const struct vocab *v,
+                 const struct chat_prompt *p, const json_t *message, struct str reasoning,
+                 const token *tokens, size_t n);
 
 #endif

@@ -49,6 +49,8 @@ struct talk_choice {
     uint32_t n_reasoning; /* tokens of pieces that had some */
     struct tokens tokens; /* all of the answer, for replay_keep */
     bool forgetful;       /* memory ran out for them */
+    size_t n_closing; /* of the last call wanted: bytes of its closing tag that came behind it */
+    bool cut;         /* cancelled there: something else came */
 };
 
 /* What a protocol is told; choice counts from 0.  Every function but event may be NULL. */

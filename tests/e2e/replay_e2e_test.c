@@ -10,7 +10,7 @@ static void open_host(const char *template, bool keep_thinking, uint64_t bytes)
 
 /* ---- what a client does with what it got ---- */
 
-enum { DROP_REASONING = 1, REORDER = 2, SPACES = 4, STREAM = 8, IN_CONTENT = 16 };
+enum { DROP_REASONING = 1, REORDER = 2, SPACES = 4, STREAM = 8, IN_CONTENT = 16, ONE_CALL = 32 };
 
 /* The same arguments, written otherwise. */
 static char *rewrite(const char *args, unsigned how)
@@ -122,8 +122,9 @@ static json_t *listen(const char *body, json_t **timings)
 /* Asks for the next answer: the message, and what was reused. */
 static json_t *chat_step(json_t *messages, unsigned how, int step, struct turn *t)
 {
-    json_t *body = json_pack("{s:O,s:o,s:b,s:i}", "messages", messages, "tools", js(tools),
-                             "stream", (how & STREAM) != 0, "temperature", 0);
+    json_t *body = json_pack("{s:O,s:o,s:b,s:b,s:i}", "messages", messages, "tools", js(tools),
+                             "parallel_tool_calls", !(how & ONE_CALL), "stream",
+                             (how & STREAM) != 0, "temperature", 0);
     char *text = json_dumps(body, JSON_COMPACT);
     json_t *message, *timings;
     if (how & STREAM) {
@@ -186,9 +187,13 @@ static json_t *chat_loop(unsigned how, int n_steps)
 static void a_tool_loop_evaluates_what_is_new(void **state)
 {
     (void)state;
-    static const unsigned ways[] = {0,          DROP_REASONING,
-                                    REORDER,    SPACES | STREAM,
-                                    IN_CONTENT, DROP_REASONING | REORDER | SPACES | STREAM};
+    static const unsigned ways[] = {0,
+                                    DROP_REASONING,
+                                    REORDER,
+                                    SPACES | STREAM,
+                                    IN_CONTENT,
+                                    ONE_CALL | REORDER,
+                                    DROP_REASONING | REORDER | SPACES | STREAM};
     open_host("qwen35_xml", false, MIB);
     for (size_t i = 0; i < COUNT_OF(ways); i++)
         json_decref(chat_loop(ways[i], 20));
