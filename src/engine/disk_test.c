@@ -288,27 +288,14 @@ static void what_does_not_fit_into_memory_comes_back_from_disk(void **state)
 {
     (void)state;
     struct engine *e = start(world.dir, small_ram(), GIB);
-    uint32_t last = 0;
-    for (int round = 0; round < 4; round++) {
-        last = 0;
+    for (int round = 0; round < 4; round++)
         for (uint32_t k = 0; k < N_PROMPTS; k++) {
-            last += ask(e, k);
+            ask(e, k);
             settle(e);
         }
-    }
     const struct engine_view v = view(e);
     assert_true(v.disk.writes > 0 && v.disk.reads > 0); /* how many, the disk's speed decides */
-    assert_true(v.cache.bytes <= v.cache.budget);
-    engine_stop(e, 0);
-    clear(state);
-    e = start(NULL, small_ram(), 0); /* without a disk it would be less */
-    uint32_t without = 0;
-    for (int round = 0; round < 4; round++) {
-        without = 0;
-        for (uint32_t k = 0; k < N_PROMPTS; k++)
-            without += ask(e, k);
-    }
-    assert_true(last > without);
+    assert_true(v.cache.bytes <= v.cache.budget && v.cache.n_disk_only > 0);
     engine_stop(e, 0);
 }
 
