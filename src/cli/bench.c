@@ -44,6 +44,20 @@ static uint32_t block_of(struct str name)
     return n;
 }
 
+/* "blk.7.ffn_up.weight", "blk.7.ssm_out.weight" */
+static bool after_mixer(struct str name)
+{
+    static const char *const begin[] = {"ffn_", "attn_output.", "ssm_out."};
+    const char *dot = memchr(name.p + 4, '.', name.n - 4);
+    if (!dot)
+        return false;
+    const struct str rest = {dot + 1, name.n - (size_t)(dot + 1 - name.p)};
+    for (size_t i = 0; i < COUNT_OF(begin); i++)
+        if (str_starts(rest, str_of(begin[i])))
+            return true;
+    return false;
+}
+
 enum rc bench_cost_of(const struct gguf *g, struct bench_cost *out, struct err *err)
 {
     struct str arch = {0};
@@ -59,7 +73,8 @@ enum rc bench_cost_of(const struct gguf *g, struct bench_cost *out, struct err *
     *out = (struct bench_cost){0};
     for (uint32_t i = 0; i < hp.n_layer; i++) /* q k, and p v: a multiply-add each */
         if (!hp.recurrent[i])
-            out->attn_ops += 4.0 * hp.n_heads * hp.head_dim;
+            *(i + 1 < hp.n_layer ? &out->attn_ops : &out->attn_last_ops) +=
+                4.0 * hp.n_heads * hp.head_dim;
     const bool tied = !gguf_find_tensor(g, "output.weight");
     for (uint64_t i = 0; i < gguf_n_tensors(g); i++) {
         const struct gguf_tensor *t = gguf_tensor_at(g, i);
@@ -69,7 +84,9 @@ enum rc bench_cost_of(const struct gguf *g, struct bench_cost *out, struct err *
         const bool embd = str_is(t->name, "token_embd.weight");
         if (embd && !tied) /* one row is read */
             continue;
-        struct bench_work *w = embd || str_is(t->name, "output.weight") ? &out->head : &out->body;
+        const bool late = embd || str_is(t->name, "output.weight") ||
+                          (block + 1 == hp.n_layer && after_mixer(t->name));
+        struct bench_work *w = late ? &out->head : &out->body;
         double share = 1;
         if (hp.moe && t->ne[2] == hp.n_experts && hp.n_experts > 1)
             share = (double)hp.n_used / hp.n_experts;
@@ -89,7 +106,7 @@ static double compute_seconds(const struct bench_work *w, const struct roof *r)
 static double attn_least_seconds(const struct bench_rig *b, uint32_t rows, uint32_t depth)
 {
     const double seen = (double)rows * depth + 0.5 * (double)rows * (rows + 1.0);
-    return b->cost.attn_ops * seen / b->roof.f32_ops;
+    return (b->cost.attn_ops * seen + b->cost.attn_last_ops * (depth + rows)) / b->roof.f32_ops;
 }
 
 /* Seconds the rooflines allow for a forward of rows behind depth tokens, one of them with logits. */

@@ -15,8 +15,11 @@ struct bench_work {           /* of matrices */
     double read_bytes;        /* weights that are touched */
 };
 struct bench_cost {
-    struct bench_work body, head; /* head: only where logits are asked for */
-    double attn_ops;              /* f32, of a token for each position it sees */
+    /* body: of every token.  head: of those whose logits are asked for: the head's matrix, and what
+     * follows the mixer of the last layer, where nobody needs the others any more */
+    struct bench_work body, head;
+    /* f32, of a token for each position it sees; attn_last_ops: of those with logits alone */
+    double attn_ops, attn_last_ops;
 };
 NODISCARD enum rc bench_cost_of(const struct gguf *g, struct bench_cost *out, struct err *err);
 
