@@ -144,6 +144,8 @@ static enum opts_result parse(struct settings *s, int argc, char **argv)
          .min = 1, .max = 1 << 20},
         {"--drain", OPT_U32, &s->drain_s, .arg = "S",
          .help = "on Ctrl-C, let requests finish for (60)", .max = 1 << 24},
+        {"--slot-save-path", OPT_STR, &h->server.slot_save_path, .arg = "DIR",
+         .help = "where POST /slots/{id}?action=save keeps its files (none)"},
         {"--slots !--no-slots", OPT_FLAG, &s->slots, .help = "answer GET /slots (on)",
          .env = "LLAMA_ARG_ENDPOINT_SLOTS"},
 

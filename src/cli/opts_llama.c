@@ -60,7 +60,6 @@ const struct opt llama_opts[] = {
     {"--embedding --embeddings", OPT_REFUSED, .help = "text generation only"},
     {"--rerank --reranking", OPT_REFUSED, .help = "text generation only"},
     {"--rpc", OPT_REFUSED, .arg = "LIST", .help = "one machine only"},
-    {"--slot-save-path", OPT_REFUSED, .arg = "DIR", .help = NO_SLOTS},
     {"--ssl-key-file --ssl-cert-file", OPT_REFUSED, .arg = "FILE",
      .help = "no TLS; put a proxy in front"},
     {"--api-prefix", OPT_REFUSED, .arg = "PATH", .help = "put a proxy in front"},

@@ -374,6 +374,7 @@ static void free_engine(struct engine *e)
     sample_room_free(e->env.room);
     audit_free(e->env.audit);
     reuse_free(e->env.reuse);
+    mem_free(e->env.kept);
     mem_free(e->seqs);
     mem_free(e->rows);
     mem_free(e->runs);
@@ -403,8 +404,11 @@ static enum rc set_up(struct engine *e, const struct engine_opts *o, struct err 
     e->runs = mem_try_array(e->n_seqs, sizeof *e->runs);
     e->run_seq = mem_try_array(e->n_seqs, sizeof *e->run_seq);
     e->logits = mem_try_array((size_t)e->n_seqs * info->n_vocab, sizeof *e->logits);
-    if (!e->seqs || !e->rows || !e->runs || !e->run_seq || !e->logits)
+    e->env.kept = mem_try_array(e->n_seqs, sizeof *e->env.kept);
+    if (!e->env.kept || !e->seqs || !e->rows || !e->runs || !e->run_seq || !e->logits)
         return err_set(err, RC_NOMEM, "no memory for %u sequences at once", e->n_seqs);
+    for (uint32_t i = 0; i < e->n_seqs; i++)
+        e->seqs[i].place = i;
     enum rc rc = new_room(o, info->n_vocab, &e->env.room, err);
     if (rc)
         return rc;
@@ -616,6 +620,97 @@ bool engine_pin(struct engine *e, snap_id id, bool on)
 {
     struct pin_call c = {.id = id, .on = on};
     return call(e, pin_entry, &c) && c.done;
+}
+
+/* ---- a place's state by file ---- */
+
+struct saved_call {
+    uint32_t slot;
+    struct saved s;
+    snap_id id; /* what is kept of the slot */
+    enum rc rc;
+    struct err *err;
+};
+
+static snap_id kept_in(struct engine *e, uint32_t slot)
+{
+    const struct kept *k = &e->env.kept[slot];
+    struct cache_entry entry;
+    const bool there = k->id && cache_entry_get(reuse_cache(e->env.reuse), k->id, &entry) &&
+                       entry.made_ns == k->made_ns;
+    return there ? k->id : 0;
+}
+
+static void export_slot(struct engine *e, void *ctx)
+{
+    struct saved_call *c = ctx;
+    c->id = kept_in(e, c->slot);
+    if (c->id && reuse_export(e->env.reuse, c->id, &c->s))
+        c->rc = RC_OK;
+    else
+        c->rc = err_set(c->err, RC_STALE,
+                        "nothing is kept in memory of a request that ended in slot %u", c->slot);
+}
+
+static void import_slot(struct engine *e, void *ctx)
+{
+    struct saved_call *c = ctx;
+    struct cache_entry entry;
+    c->rc = reuse_import(e->env.reuse, &c->s, &c->id, c->err);
+    if (!c->rc && cache_entry_get(reuse_cache(e->env.reuse), c->id, &entry))
+        e->env.kept[c->slot] = (struct kept){c->id, entry.made_ns};
+}
+
+static void erase_slot(struct engine *e, void *ctx)
+{
+    struct saved_call *c = ctx;
+    struct cache_entry entry;
+    c->id = kept_in(e, c->slot);
+    if (c->id && cache_entry_get(reuse_cache(e->env.reuse), c->id, &entry) &&
+        reuse_drop(e->env.reuse, c->id))
+        c->s.pos = entry.pos;
+}
+
+static enum rc check_slot(const struct engine *e, uint32_t slot, struct err *err)
+{
+    return slot < e->n_seqs ? RC_OK
+                            : err_set(err, RC_ARG, "no slot %u, there are %u", slot, e->n_seqs);
+}
+
+enum rc engine_slot_save(struct engine *e, uint32_t slot, const char *path, struct slot_file *out,
+                         struct err *err)
+{
+    struct saved_call c = {.slot = slot, .err = err};
+    enum rc rc = check_slot(e, slot, err);
+    if (!rc)
+        rc = call(e, export_slot, &c) ? c.rc : err_set(err, RC_CANCELLED, "the engine has stopped");
+    if (!rc)
+        rc = saved_write(&c.s, reuse_shape(e->env.reuse), model_info(e->model)->isa, path,
+                         &out->n_bytes, err);
+    out->n_tokens = c.s.pos;
+    saved_release(&c.s);
+    return rc;
+}
+
+enum rc engine_slot_restore(struct engine *e, uint32_t slot, const char *path,
+                            struct slot_file *out, struct err *err)
+{
+    struct saved_call c = {.slot = slot, .err = err};
+    enum rc rc = check_slot(e, slot, err);
+    if (!rc)
+        rc = saved_read(&c.s, reuse_shape(e->env.reuse), model_info(e->model)->isa, e->limits.n_ctx,
+                        path, &out->n_bytes, err);
+    if (!rc)
+        rc = call(e, import_slot, &c) ? c.rc : err_set(err, RC_CANCELLED, "the engine has stopped");
+    out->n_tokens = c.s.pos;
+    saved_release(&c.s);
+    return rc;
+}
+
+uint32_t engine_slot_erase(struct engine *e, uint32_t slot)
+{
+    struct saved_call c = {.slot = slot};
+    return slot < e->n_seqs && call(e, erase_slot, &c) ? c.s.pos : 0;
 }
 
 static void spoil(struct engine *e, void *ctx)

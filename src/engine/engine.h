@@ -162,6 +162,21 @@ bool engine_drop(struct engine *e, snap_id id);
 /* Pins an entry, or takes the pin away: false when there is none of that id. */
 bool engine_pin(struct engine *e, snap_id id, bool on);
 
+/* The deepest state kept of the request that ended in a place last, by file.  They run on the caller's thread but for the
+ * copies.  RC_ARG: no such place; RC_STALE: nothing is kept, or the file is of another model; RC_LIMIT: it does not fit
+ * into the cache or the context; else as state/segment.h. */
+struct slot_file {
+    uint32_t n_tokens;
+    uint64_t n_bytes;
+};
+NODISCARD enum rc engine_slot_save(struct engine *e, uint32_t slot, const char *path,
+                                   struct slot_file *out, struct err *err);
+/* Puts a saved state into the cache, where it competes like any other. */
+NODISCARD enum rc engine_slot_restore(struct engine *e, uint32_t slot, const char *path,
+                                      struct slot_file *out, struct err *err);
+/* Drops it from the cache; its tokens, or 0 when nothing was kept or it is in use. */
+uint32_t engine_slot_erase(struct engine *e, uint32_t slot);
+
 /* Times that the cache keeps (entries' used_ns and made_ns, plan.evicted_ns) are clock_wall_ns().
  *
  * A picture of the engine for /slots, /metrics and /cache, taken between two steps. */

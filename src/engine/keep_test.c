@@ -302,6 +302,67 @@ static void requests_come_before_audits_and_a_stop_before_both(void **state)
     assert_int_equal(engine_start(&o, &wrong, NULL), RC_ARG);
 }
 
+/* ---- places by file -------------------------------------------------------------------------- */
+
+static void a_saved_place_goes_on_in_another_process_with_the_same_bits(void **state)
+{
+    (void)state;
+    char path[256], other[300];
+    snprintf(path, sizeof path, "%s/keep_test-%d.slot", HOUSE_BINARY_DIR, (int)getpid());
+    snprintf(other, sizeof other, "%s.no", path);
+    token a[A + TAIL];
+    random_tokens(a, A + TAIL, 1);
+    const struct engine_opts o = {.cache_ram_bytes = 64 * MIB, .n_parallel = 1};
+    struct slot_file saved, got;
+    struct err err = {0};
+    struct engine *e = start(o);
+    assert_int_equal(engine_slot_save(e, 0, path, &saved, &err), RC_STALE); /* nothing yet */
+    assert_int_equal(engine_slot_save(e, 1, path, &saved, &err), RC_ARG);
+    const struct told first = ask(e, a, A), want = ask(e, a, A + TAIL);
+    assert_int_equal(first.t.n_reused, 0);
+    engine_stop(e, 0);
+    e = start(o);
+    ask(e, a, A);
+    if (engine_slot_save(e, 0, path, &saved, &err))
+        fail_msg("%s", err.msg);
+    assert_true(saved.n_tokens >= A - 1);
+    assert_int_equal(engine_slot_erase(e, 0), saved.n_tokens);
+    assert_int_equal(engine_slot_erase(e, 0), 0);
+    engine_stop(e, 0);
+    /* afterwards, elsewhere */
+    e = start(o);
+    if (engine_slot_restore(e, 0, path, &got, &err))
+        fail_msg("%s", err.msg);
+    assert_int_equal(got.n_tokens, saved.n_tokens);
+    assert_int_equal(got.n_bytes, saved.n_bytes);
+    assert_int_equal(engine_slot_restore(e, 0, path, &got, &err), RC_OK); /* twice is once */
+    engine_check(e);
+    const struct told on = ask(e, a, A + TAIL);
+    assert_true(on.t.n_reused >= A - 1);
+    assert_memory_equal(on.said, want.said, sizeof want.said);
+    engine_check(e);
+    assert_int_equal(engine_slot_restore(e, 0, other, &got, &err), RC_IO);
+    engine_stop(e, 0);
+    /* where it does not fit */
+    e = start((struct engine_opts){.cache_ram_bytes = 64 * KIB, .n_parallel = 1});
+    assert_int_equal(engine_slot_restore(e, 0, path, &got, &err), RC_LIMIT);
+    engine_check(e);
+    engine_stop(e, 0);
+    /* a file with a wrong byte */
+    FILE *f = fopen(path, "r+b");
+    assert_non_null(f);
+    assert_int_equal(fseek(f, (long)saved.n_bytes / 2, SEEK_SET), 0);
+    const int c = fgetc(f);
+    assert_int_equal(fseek(f, (long)saved.n_bytes / 2, SEEK_SET), 0);
+    assert_int_equal(fputc(c ^ 4, f), c ^ 4);
+    assert_int_equal(fclose(f), 0);
+    e = start(o);
+    assert_int_equal(engine_slot_restore(e, 0, path, &got, &err), RC_FORMAT);
+    assert_int_equal(ask(e, a, A).t.n_reused, 0);
+    engine_stop(e, 0);
+    unlink(path);
+}
+
 /* ---- budgets of nothing ---------------------------------------------------------------------- */
 
 static void a_loss_has_its_cause_where_nothing_can_be_kept(void **state)
@@ -375,6 +436,7 @@ int main(void)
         cmocka_unit_test(what_does_not_fit_is_not_said_to_be_pinned),
         cmocka_unit_test(restored_states_pass_their_audit_and_a_changed_bit_does_not),
         cmocka_unit_test(requests_come_before_audits_and_a_stop_before_both),
+        cmocka_unit_test(a_saved_place_goes_on_in_another_process_with_the_same_bits),
         cmocka_unit_test(a_loss_has_its_cause_where_nothing_can_be_kept),
         cmocka_unit_test(a_small_tree_is_not_crowded_out_by_its_ghosts),
     };

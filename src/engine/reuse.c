@@ -697,6 +697,81 @@ bool reuse_entry_state(struct reuse *r, snap_id id, struct reuse_state *out)
     return true;
 }
 
+const struct shape *reuse_shape(const struct reuse *r)
+{
+    return &r->o.shape;
+}
+
+bool reuse_export(struct reuse *r, snap_id id, struct saved *s)
+{
+    struct reuse_state st;
+    *s = (struct saved){0};
+    const struct payload *p = payload_find(r, id);
+    if (!reuse_entry_state(r, id, &st) || saved_init(s, &r->o.shape, p->pos, NULL) ||
+        !cache_path(r->cache, id, s->seq)) {
+        saved_release(s);
+        return false;
+    }
+    for (uint32_t j = 0; j < s->n_pages; j++)
+        memcpy(s->pages + j * st.page_bytes, kv_page_mem(r->kv, st.kv->pages[j]), st.page_bytes);
+    memcpy(s->snap, st.snap, st.snap_bytes);
+    s->kind = p->kind;
+    return true;
+}
+
+/* A payload of s's bytes for the entry id. */
+static enum rc payload_from(struct reuse *r, snap_id id, const struct saved *s, struct err *err)
+{
+    struct payload p = {.id = id, .pos = s->pos, .kind = s->kind};
+    kv_table_init(&p.kv);
+    if (!mem_grow(&r->payloads, &r->cap, r->n + 1, sizeof *r->payloads))
+        return err_set(err, RC_NOMEM, "no memory to note a snapshot");
+    enum rc rc = kv_table_extend(r->kv, &p.kv, s->pos, err);
+    if (!rc)
+        rc = snap_blank(r->store, &p.snap, err);
+    if (rc) {
+        kv_table_release(r->kv, &p.kv);
+        return rc;
+    }
+    const uint64_t page_bytes = shape_page_bytes(&r->o.shape);
+    for (uint32_t j = 0; j < s->n_pages; j++)
+        memcpy(kv_page_mem(r->kv, p.kv.pages[j]), s->pages + j * page_bytes, page_bytes);
+    kv_table_advance(&p.kv, s->pos);
+    memcpy(snap_fill(p.snap), s->snap, shape_snap_bytes(&r->o.shape));
+    r->payloads[r->n++] = p;
+    return RC_OK;
+}
+
+enum rc reuse_import(struct reuse *r, const struct saved *s, snap_id *id, struct err *err)
+{
+    *id = r->perslot ? 0 : cache_find(r->cache, s->seq, s->pos);
+    if (*id)
+        return RC_OK;
+    /* as if a request had just evaluated it */
+    struct plan plan;
+    const struct plan_req req = {.prompt = s->seq, .n = s->pos};
+    enum rc rc = plan_make(r->cache, &req, clock_wall_ns(), &plan, err);
+    if (rc)
+        return rc;
+    if (plan.fetch) { /* not read for this: it is found again when someone wants it */
+        plan_done(r->cache, &plan, s->seq, 0, clock_wall_ns());
+        return err_set(err, RC_LIMIT, "a part of it is being read from disk; try again");
+    }
+    *id = cache_offer(r->cache, &plan, s->seq, s->pos, CUT_PINNED, clock_wall_ns());
+    rc = *id ? payload_from(r, *id, s, err)
+             : err_set(err, RC_LIMIT, "the state of %u tokens does not fit into the cache (%s)",
+                       s->pos, reject_name(cache_last_reject(r->cache)));
+    if (*id && rc) {
+        cache_abandon(r->cache, *id);
+    } else if (*id) {
+        cache_commit(r->cache, *id);
+        CHECK(cache_pin(r->cache, *id, false));
+        hold_once(r, *id, NULL);
+    }
+    plan_done(r->cache, &plan, s->seq, rc ? 0 : s->pos, clock_wall_ns());
+    return rc;
+}
+
 bool reuse_spoil(struct reuse *r, snap_id id)
 {
     const struct payload *p = payload_find(r, id);

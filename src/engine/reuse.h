@@ -22,6 +22,7 @@
 #include "base/log.h"
 #include "cache/cache.h"
 #include "state/disk.h"
+#include "engine/saved.h"
 #include "state/kv.h"
 #include "state/rec.h"
 
@@ -105,6 +106,12 @@ struct reuse_state {
     uint64_t page_bytes, snap_bytes;
 };
 bool reuse_entry_state(struct reuse *r, snap_id id, struct reuse_state *out);
+/* Copies an entry's state out; false, and *s empty, when it is not in memory or memory is out. */
+bool reuse_export(struct reuse *r, snap_id id, struct saved *s);
+/* Puts a state into the cache, if it is not there; its id.  RC_LIMIT when it does not fit, RC_NOMEM. */
+NODISCARD enum rc reuse_import(struct reuse *r, const struct saved *s, snap_id *id,
+                               struct err *err);
+const struct shape *reuse_shape(const struct reuse *r);
 /* For tests: a bit of an entry's snapshot changes. */
 bool reuse_spoil(struct reuse *r, snap_id id);
 /* The log has the lines of another engine: ours for people would say each request twice. */

@@ -124,7 +124,7 @@ void seq_fetched(struct seq *s, struct seq_env *env)
 void seq_start(struct seq *s, struct seq_env *env, struct job *j)
 {
     const struct job_desc *d = &j->d;
-    *s = (struct seq){.state = SEQ_WAIT, .job = j, .live.id = j->id, .stop_word = -1};
+    *s = (struct seq){.state = SEQ_WAIT, .place = s->place, .job = j, .live.id = j->id, .stop_word = -1};
     sampler_init(&s->sampler, &d->sampling, j->seed, d->bias, d->n_bias);
     s->sampler.n_mask = vocab_size(env->vocab);
     think_init(&s->think, &d->think);
@@ -319,6 +319,24 @@ static void account(struct seq *s, struct seq_env *env, const struct piece *last
     buf_release(&line);
 }
 
+/* The deepest entry that there is of what was just evaluated. */
+static void note_kept(const struct seq *s, struct seq_env *env)
+{
+    struct cache *cache = reuse_cache(env->reuse);
+    const struct plan *p = &s->live.plan;
+    struct cache_entry e;
+    snap_id id = cache_find(cache, s->tokens, s->live.pos);
+    for (uint32_t i = p->n_cuts; i-- && !id;)
+        if (p->cuts[i].pos < s->live.pos)
+            id = cache_find(cache, s->tokens, p->cuts[i].pos);
+    if (!id)
+        id = cache_find(cache, s->tokens, p->start);
+    if (id && cache_entry_get(cache, id, &e))
+        env->kept[s->place] = (struct kept){id, e.made_ns};
+    else
+        env->kept[s->place] = (struct kept){0};
+}
+
 void seq_end(struct seq *s, struct seq_env *env, enum stop_kind stop, const struct err *err)
 {
     struct piece_node *node = s->job->last; /* made with the job, so that this cannot fail */
@@ -349,13 +367,15 @@ void seq_end(struct seq *s, struct seq_env *env, enum stop_kind stop, const stru
     job_take_piece(job, node);
     s->live.n_answer = stop == STOP_CANCELLED || stop == STOP_ERROR ? -1 : (int64_t)n_generated(s);
     s->live.in_prompt = s->live.pos < n_prompt(s);
-    if (s->live.rec) /* it began */
+    if (s->live.rec) { /* it began */
         reuse_end(env->reuse, &s->live, s->tokens);
+        note_kept(s, env);
+    }
     mem_free(s->tokens);
     mem_free(s->probs);
     buf_release(&s->text);
     stopper_release(&s->stopper);
     grammar_state_free(s->grammar);
-    *s = (struct seq){.state = SEQ_FREE};
+    *s = (struct seq){.state = SEQ_FREE, .place = s->place};
     job_unref(job);
 }

@@ -44,6 +44,11 @@ struct seq_env {
     struct event_log *events;
     struct reuse *reuse;
     struct audit *audit; /* NULL: none */
+    /* [n_seqs] the deepest entry of the request that ended in each place last; id 0: none */
+    struct kept {
+        snap_id id;
+        uint64_t made_ns; /* tells it from a later entry of the same id */
+    } *kept;
     struct sample_room *room;
     struct meter meter;
     uint32_t n_ctx;
@@ -55,6 +60,7 @@ enum seq_state { SEQ_FREE, SEQ_WAIT, SEQ_FETCH, SEQ_PREFILL, SEQ_DECODE };
 
 struct seq {
     enum seq_state state;
+    uint32_t place; /* of the engine's seqs; set by whoever has them, kept by seq_end */
     struct job *job;
     struct live live; /* live.pos: tokens evaluated or restored */
     token *tokens;    /* [n_tokens] prompt, then what was sampled */

@@ -27,20 +27,13 @@ static void refuse_embeddings(struct call *c)
                  "embeddings are not supported: holdfast serves text generation only");
 }
 
-static void refuse_slot_action(struct call *c)
-{
-    reply_refuse(c, 501, "not_supported_error",
-                 "slots hold nothing here that could be saved, restored or erased: see GET /cache "
-                 "and DELETE /cache/{id}");
-}
-
 static const struct route routes[] = {
     {"GET", "/", hello, ROUTE_PUBLIC | ROUTE_EARLY},
     {"GET", "/health", llama_health, ROUTE_PUBLIC | ROUTE_EARLY},
     {"GET", "/v1/health", llama_health, ROUTE_PUBLIC | ROUTE_EARLY},
     {"GET", "/props", llama_props, 0},
     {"GET", "/slots", llama_slots, 0},
-    {"POST", "/slots/", refuse_slot_action, ROUTE_PREFIX},
+    {"POST", "/slots/", slots_action, ROUTE_PREFIX},
     {"GET", "/metrics", metrics_get, 0},
     {"GET", "/cache", cache_view_get, 0},
     {"GET", "/cache/explain", explain_get, 0},

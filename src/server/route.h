@@ -40,6 +40,8 @@ void cache_view_delete(struct call *c);
 void cache_pin_post(struct call *c);
 void cache_unpin_post(struct call *c);
 void cache_warm_post(struct call *c);
+/* slots.c */
+void slots_action(struct call *c);
 /* explain.c */
 void explain_get(struct call *c);
 /* openai_models.c, openai_completions.c */

@@ -116,6 +116,45 @@ static void a_client_may_tell_where_messages_begin(void **state)
     }
 }
 
+static void slots_are_saved_restored_and_erased(void **state)
+{
+    struct world *w = *state;
+    stop(w);
+    const struct server_opts o = {.slot_save_path = "/saved"};
+    start(w, &o, true);
+    assert_int_equal(ask(w, "POST", "/slots/0?action=save", "{\"filename\":\"a b.bin\"}"), 200);
+    assert_string_equal(w->engine.slot_path, "/saved/a b.bin");
+    assert_int_equal(int_at(w, "id_slot"), 0);
+    assert_string_equal(text_at(w, "filename"), "a b.bin");
+    assert_int_equal(int_at(w, "n_saved"), 84);
+    assert_int_equal(int_at(w, "n_written"), 14309796);
+    assert_true(json_is_number(at(w, "timings.save_ms")));
+    assert_int_equal(ask(w, "POST", "/slots/0?action=restore", "{\"filename\":\"x\"}"), 200);
+    assert_int_equal(int_at(w, "n_restored"), 84);
+    assert_int_equal(int_at(w, "n_read"), 14309796);
+    assert_true(json_is_number(at(w, "timings.restore_ms")));
+    assert_int_equal(ask(w, "POST", "/slots/0?action=erase", NULL), 200);
+    assert_int_equal(int_at(w, "n_erased"), 84);
+    static const char *const names[] = {"",     ".",       "..",    "../x", "a/b",        "/etc/x",
+                                        "a\\\\b", ".hidden", "x.tmp", "a\\n", "a\\u0000b", "c:x"};
+    w->engine.slot_path[0] = 0;
+    for (size_t i = 0; i < COUNT_OF(names); i++) {
+        char body[64];
+        snprintf(body, sizeof body, "{\"filename\":\"%s\"}", names[i]);
+        expect_error(w, "/slots/0?action=save", body, 400, "invalid_request_error", "filename", "");
+        expect_error(w, "/slots/0?action=restore", body, 400, "invalid_request_error", "filename",
+                     "");
+    }
+    assert_string_equal(w->engine.slot_path, "");
+    assert_int_equal(ask(w, "POST", "/slots/0?action=save", "{}"), 400);
+    assert_int_equal(ask(w, "POST", "/slots/0?action=save", "["), 400);
+    assert_int_equal(ask(w, "POST", "/slots/1?action=save", "{\"filename\":\"x\"}"), 400);
+    assert_int_equal(ask(w, "POST", "/slots/2?action=erase", NULL), 400);
+    assert_int_equal(ask(w, "POST", "/slots/x?action=erase", NULL), 400);
+    assert_int_equal(ask(w, "POST", "/slots/0?action=dance", "{}"), 400);
+    assert_int_equal(ask(w, "POST", "/slots/0", "{}"), 400);
+}
+
 static void metrics_are_prometheus_text(void **state)
 {
     struct world *w = *state;
@@ -139,7 +178,7 @@ static void unknown_paths_and_wrong_methods_are_told_apart(void **state)
     assert_int_equal(ask(w, "DELETE", "/cache/", NULL), 404);
     expect_error(w, "/infill", "{}", 501, "not_supported_error", NULL, "/infill");
     expect_error(w, "/v1/embeddings", "{}", 501, "not_supported_error", NULL, "embeddings");
-    expect_error(w, "/slots/0?action=save", "{}", 501, "not_supported_error", NULL, "/cache");
+    expect_error(w, "/slots/0?action=save", "{}", 501, "not_supported_error", NULL, "--slot-save-path");
 }
 
 static void a_key_opens_and_nothing_else_does(void **state)
@@ -770,6 +809,7 @@ int main(void)
         T(the_cache_is_shown_and_entries_can_be_dropped),
         T(entries_are_pinned_and_prefixes_warmed),
         T(a_client_may_tell_where_messages_begin),
+        T(slots_are_saved_restored_and_erased),
         T(metrics_are_prometheus_text),
         T(unknown_paths_and_wrong_methods_are_told_apart),
         T(a_key_opens_and_nothing_else_does),
