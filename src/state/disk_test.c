@@ -192,12 +192,16 @@ static void remove_file(const char *path, const char *name)
     unlink(path);
 }
 
+/* What is proved does not need the disk to be real, and syncing a busy one takes minutes. */
+static const char memory[] = "/dev/shm";
+
 static int set_up(void **state)
 {
     (void)state;
     const char *s = getenv("SEED");
     seed = s ? strtoull(s, NULL, 10) : 1;
-    snprintf(dir, sizeof dir, "%s/disk_test-XXXXXX", HOUSE_BINARY_DIR);
+    snprintf(dir, sizeof dir, "%s/disk_test-XXXXXX",
+             access(memory, W_OK) ? HOUSE_BINARY_DIR : memory);
     return mkdtemp(dir) == NULL;
 }
 

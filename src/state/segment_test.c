@@ -46,12 +46,16 @@ static void fill(uint8_t *p, uint64_t n, struct rng *rng)
         p[i] = (uint8_t)rng_u64(rng);
 }
 
+/* What is proved does not need the disk to be real, and syncing a busy one takes minutes. */
+static const char memory[] = "/dev/shm";
+
 static int set_up(void **state)
 {
     (void)state;
     const uint64_t page = shape_page_bytes(&tiny), snap = shape_snap_bytes(&tiny);
     struct rng rng = {7};
-    snprintf(w.dir, sizeof w.dir, "%s/segment_test-XXXXXX", HOUSE_BINARY_DIR);
+    snprintf(w.dir, sizeof w.dir, "%s/segment_test-XXXXXX",
+             access(memory, W_OK) ? HOUSE_BINARY_DIR : memory);
     if (!mkdtemp(w.dir))
         return 1;
     snprintf(w.path, sizeof w.path, "%s/a.seg", w.dir);
