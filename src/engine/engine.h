@@ -203,6 +203,9 @@ struct engine_view {
     uint64_t jobs_total, prompt_tokens_total, reused_tokens_total, predicted_tokens_total;
     double prompt_seconds_total, predicted_seconds_total;
     uint64_t steps_total;
+    uint64_t evicted_budget, evicted_memory, evicted_user, evicted_audit; /* entries */
+    uint64_t restores[CUT_N_KINDS], restores_from_disk; /* by the kind of what was restored */
+    double restore_seconds_total;
     uint64_t audits_equal, audits_different, audits_skipped;
 };
 NODISCARD enum rc engine_view(struct engine *e, bool entries, struct engine_view *out,

@@ -33,6 +33,7 @@ struct reuse {
     struct payload *payloads;
     size_t n, cap;
     const char *why; /* drops happen now for this reason */
+    struct reuse_counts counts;
 };
 
 static double ms_since(uint64_t start_ns)
@@ -89,9 +90,22 @@ static void payload_remove(struct reuse *r, struct payload *p)
     kv_table_release(r->kv, &gone.kv);
 }
 
+void reuse_counts(const struct reuse *r, struct reuse_counts *out)
+{
+    *out = r->counts;
+}
+
+static void count_drop(struct reuse *r)
+{
+    static const char *const why[] = {"budget", "memory", "user", "audit"};
+    for (size_t i = 0; i < COUNT_OF(why); i++)
+        r->counts.evicted[i] += !strcmp(r->why, why[i]);
+}
+
 static void on_drop(void *ctx, snap_id id)
 {
     struct reuse *r = ctx;
+    count_drop(r);
     struct payload *p = payload_find(r, id);
     const struct segment_head *h = r->tier ? tier_head(r->tier, id) : NULL;
     if (p || h)
@@ -492,6 +506,9 @@ static enum rc restore(struct reuse *r, struct live *l, struct err *err)
         return rc;
     snap_restore(p->snap, r->rec, l->rec);
     l->pos = l->n_reused = plan->start;
+    r->counts.restores[plan->restore_kind]++;
+    r->counts.from_disk += l->fetching;
+    r->counts.restore_ns += clock_mono_ns() - start;
     event_restore(r->o.events, &(struct event_restore){.id = l->id,
                                                        .snap = plan->restore,
                                                        .pos = plan->start,

@@ -46,6 +46,12 @@ struct reuse_opts {
     struct event_log *events;
 };
 
+struct reuse_counts {
+    uint64_t evicted[4]; /* entries gone: budget, memory, user, audit */
+    uint64_t restores[CUT_N_KINDS], from_disk;
+    uint64_t restore_ns; /* for those on disk with the time they were waited for */
+};
+
 NODISCARD enum rc reuse_new(const struct reuse_opts *o, struct reuse **out, struct err *err);
 /* Every live must have ended. */
 void reuse_free(struct reuse *r);
@@ -111,6 +117,7 @@ bool reuse_export(struct reuse *r, snap_id id, struct saved *s);
 /* Puts a state into the cache, if it is not there; its id.  RC_LIMIT when it does not fit, RC_NOMEM. */
 NODISCARD enum rc reuse_import(struct reuse *r, const struct saved *s, snap_id *id,
                                struct err *err);
+void reuse_counts(const struct reuse *r, struct reuse_counts *out);
 const struct shape *reuse_shape(const struct reuse *r);
 /* For tests: a bit of an entry's snapshot changes. */
 bool reuse_spoil(struct reuse *r, snap_id id);

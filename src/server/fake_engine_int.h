@@ -260,6 +260,9 @@ enum rc engine_view(struct engine *e, bool entries, struct engine_view *out, str
         .reused_tokens_total = 40,
         .prompt_seconds_total = 2,
         .steps_total = 9,
+        .evicted_user = 4,
+        .restores[CUT_BRANCH] = 6,
+        .restore_seconds_total = .5,
         .cache = {.budget = 1000, .bytes = 300, .n_snaps = 2, .lost_evicted = 5, .lcp_tokens = 50}};
     out->slots = mem_try_array(2, sizeof *out->slots);
     out->slots[0] =

@@ -72,6 +72,32 @@ static void cache_names(struct buf *b, const struct engine_view *v)
     counter(b, "holdfast_cache_rejected_total", "Snapshots not worth their bytes.",
             (double)s->rejected);
     counter(b, "holdfast_cache_evictions_total", "Snapshots evicted.", (double)s->evictions);
+    const struct {
+        const char *why;
+        uint64_t n;
+    } gone[] = {{"budget", v->evicted_budget},
+                {"memory", v->evicted_memory},
+                {"user", v->evicted_user},
+                {"audit", v->evicted_audit}};
+    buf_adds(b, "# HELP holdfast_cache_dropped_total Snapshots gone, by cause.\n"
+                "# TYPE holdfast_cache_dropped_total counter\n");
+    for (size_t i = 0; i < COUNT_OF(gone); i++)
+        buf_addf(b, "holdfast_cache_dropped_total{why=\"%s\"} %" PRIu64 "\n", gone[i].why,
+                 gone[i].n);
+    buf_adds(b,
+             "# HELP holdfast_restores_total Requests that went on from a snapshot, by its kind.\n"
+             "# TYPE holdfast_restores_total counter\n");
+    for (enum cut_kind k = CUT_NONE + 1; k < CUT_N_KINDS; k++)
+        buf_addf(b, "holdfast_restores_total{kind=\"%s\"} %" PRIu64 "\n", cut_kind_name(k),
+                 v->restores[k]);
+    counter(b, "holdfast_restores_from_disk_total", "Of these, read from disk.",
+            (double)v->restores_from_disk);
+    counter(b, "holdfast_restore_seconds_total",
+            "Seconds spent restoring, waiting for disk included.", v->restore_seconds_total);
+    counter(b, "holdfast_avoidable_tokens_total",
+            "Prompt tokens evaluated though an earlier request had them in common.",
+            (double)(s->lcp_tokens > s->reused_tokens ? s->lcp_tokens - s->reused_tokens : 0));
+    gauge(b, "holdfast_tree_bytes", "Bytes of the token tree.", (double)s->tree_bytes);
     buf_adds(b, "# HELP holdfast_audits_total Restored states evaluated again, by result.\n"
                 "# TYPE holdfast_audits_total counter\n");
     buf_addf(b,

@@ -135,7 +135,7 @@ static void slots_are_saved_restored_and_erased(void **state)
     assert_true(json_is_number(at(w, "timings.restore_ms")));
     assert_int_equal(ask(w, "POST", "/slots/0?action=erase", NULL), 200);
     assert_int_equal(int_at(w, "n_erased"), 84);
-    static const char *const names[] = {"",     ".",       "..",    "../x", "a/b",        "/etc/x",
+    static const char *const names[] = {"",       ".",       "..",    "../x", "a/b",       "/etc/x",
                                         "a\\\\b", ".hidden", "x.tmp", "a\\n", "a\\u0000b", "c:x"};
     w->engine.slot_path[0] = 0;
     for (size_t i = 0; i < COUNT_OF(names); i++) {
@@ -166,6 +166,12 @@ static void metrics_are_prometheus_text(void **state)
     assert_non_null(
         strstr(buf_str(&w->reply), "\nholdfast_lost_tokens_total{why=\"evicted\"} 5\n"));
     assert_non_null(strstr(buf_str(&w->reply), "\nholdfast_reused_tokens_total 40\n"));
+    assert_non_null(strstr(buf_str(&w->reply), "\nholdfast_avoidable_tokens_total 50\n"));
+    assert_non_null(strstr(buf_str(&w->reply), "\nholdfast_cache_dropped_total{why=\"user\"} 4\n"));
+    assert_non_null(strstr(buf_str(&w->reply), "\nholdfast_restores_total{kind=\"branch\"} 6\n"));
+    assert_non_null(strstr(buf_str(&w->reply), "\nholdfast_restore_seconds_total 0.5\n"));
+    assert_non_null(
+        strstr(buf_str(&w->reply), "\nholdfast_audits_total{result=\"different\"} 0\n"));
 }
 
 static void unknown_paths_and_wrong_methods_are_told_apart(void **state)
@@ -178,7 +184,8 @@ static void unknown_paths_and_wrong_methods_are_told_apart(void **state)
     assert_int_equal(ask(w, "DELETE", "/cache/", NULL), 404);
     expect_error(w, "/infill", "{}", 501, "not_supported_error", NULL, "/infill");
     expect_error(w, "/v1/embeddings", "{}", 501, "not_supported_error", NULL, "embeddings");
-    expect_error(w, "/slots/0?action=save", "{}", 501, "not_supported_error", NULL, "--slot-save-path");
+    expect_error(w, "/slots/0?action=save", "{}", 501, "not_supported_error", NULL,
+                 "--slot-save-path");
 }
 
 static void a_key_opens_and_nothing_else_does(void **state)
