@@ -77,13 +77,10 @@ What time is it?|How do I learn to swim?|Name three rivers in Africa.|Which plan
 How do I fix a flat tyre?|Why is the sky blue?|How do birds fly?|What is two plus two in Roman numerals?|Who painted the Mona Lisa?
 How long does it take to boil an egg?|Can you book me a flight?|Give me financial advice.|What are the symptoms of a cold?"""
 
-CITIES = """Oslo Paris Berlin Madrid Rome Lisbon Vienna Prague Warsaw Dublin London Athens Helsinki Stockholm Copenhagen Brussels
-Amsterdam Zurich Geneva Munich Hamburg Lyon Porto Seville Naples Milan Turin Krakow Riga Vilnius Tallinn Sofia Bucharest Budapest
-Belgrade Zagreb Tokyo Osaka Kyoto Seoul Beijing Shanghai Delhi Mumbai Cairo Nairobi Lagos Accra Tunis Lima Quito Bogota Santiago
-Montevideo Havana Boston Chicago Denver Seattle Dallas Toronto Montreal Vancouver Sydney Perth Auckland Manila Jakarta Hanoi
-Bangkok Singapore Reykjavik Bergen Malmo Gdansk Leipzig Bremen Nice Toulouse Valencia Granada Palermo""".split()
+CITIES = """Oslo Paris Berlin Madrid Rome Lisbon Vienna Prague Warsaw Dublin London Athens Helsinki Stockholm Brussels Amsterdam
+Zurich Munich Hamburg Milan Tokyo Seoul Beijing Delhi Cairo Nairobi Lima Boston Chicago Denver Toronto Sydney""".split()
 SKIES = ["sunny", "cloudy", "rainy", "windy", "foggy", "snowy", "clear", "stormy"]
-SYLL = "ba be bo da de do fa fi ga go ha ka ki ko la le li lo ma mi mo na ne no pa po ra re ri ro sa se so ta te to va ve zo".split()
+WORDS = ["budget", "invoice", "holiday", "recipe", "meeting", "cache", "model", "letter", "plan", "contract"]
 FOLDERS = ["docs", "src", "notes", "photos", "projects", "mail", "reports", "music", "work", "archive"]
 
 def function(name, text, **params):
@@ -193,11 +190,12 @@ class Filler:
     def __init__(self, free):
         self.paragraphs = [p for p in free.split("\n\n") if 80 < len(p) < 900]
 
-    def text(self, r, chars):
+    def text(self, r, chars, line_chars):
+        """line_chars: how many characters a log line counts for; digits are a token each."""
         roll = r.random()
         if roll < 0.12:  # log lines
             out = ["%02d:%02d:%02d I slot %d: %s %d ms" % (r.randrange(24), r.randrange(60), r.randrange(60), r.randrange(8),
-                   r.choice(["done", "request", "batch", "restore", "cut", "idle"]), r.randrange(9999)) for _ in range(chars // 34 + 1)]
+                   r.choice(["done", "request", "batch", "restore", "cut", "idle"]), r.randrange(9999)) for _ in range(chars // line_chars + 1)]
             return "\n".join(out)
         if roll < 0.2:  # numbered notes
             out = ["Note %d: %s" % (i + 1, " ".join(r.choice(self.paragraphs).split()[:12])) for i in range(chars // 70 + 1)]
@@ -210,9 +208,9 @@ class Filler:
         return "\n\n".join(out)[:chars]
 
 
-def padded(r, filler, messages, chars):
+def padded(r, filler, messages, chars, line_chars=34):
     """The same dialogue with a page of filler before the question."""
-    text = filler.text(r, chars)
+    text = filler.text(r, chars, line_chars)
     roll = r.random()
     m = [dict(x) for x in messages]
     i = next(k for k, x in enumerate(m) if x["role"] == "user")
@@ -231,31 +229,24 @@ def padded(r, filler, messages, chars):
 def tool_dialogue(r, held=False):
     name = r.choice(list(TOOLS))
     pick = lambda l: r.choice(l[-HELD:] if held else l[:-HELD])
-    word = "".join(r.choice(SYLL) for _ in range(r.randint(2, 4)))
     if name == "get_weather":
-        c = r.choice(CITIES) if r.random() < 0.5 else word.capitalize()
+        c = r.choice(CITIES)
         q, args = pick(WEATHER_ASK).replace("{c}", c), {"city": c}
         t, s = r.randint(-15, 38), r.choice(SKIES)
         result = json.dumps({"city": c, "temperature": t, "sky": s})
         answer = "It is %d degrees and %s in %s." % (t, s, c)
     elif name == "calculate":
-        op = r.choice("+-*/")
-        e = "%d %s %d" % (r.randint(2, 9999), op, r.randint(2, 999))
-        if r.random() < 0.25:
-            e += " %s %d" % (r.choice("+-*"), r.randint(2, 99))
+        e = "%d %s %d" % (r.randint(2, 12), r.choice("+-*"), r.randint(2, 12))
         q, args = pick(CALC_ASK).replace("{e}", e), {"expression": e}
-        v = eval(e)
-        v = ("%.2f" % v) if isinstance(v, float) and v != int(v) else "%d" % v
+        v = str(eval(e))
         result, answer = v, "%s is %s." % (e, v)
     else:
-        w = [r.choice(["budget", "invoice", "holiday", "recipe", "meeting", "cache", "model", "letter", "plan", "contract", word, word])
-             for _ in range(r.choice([1, 1, 2]))]
-        qq, f = " ".join(w), r.choice(FOLDERS + [word])
+        qq, f = r.choice(WORDS), r.choice(FOLDERS)
         q, args = pick(SEARCH_ASK).replace("{q}", qq).replace("{f}", f), {"query": qq, "folder": f}
         if r.random() < 0.2:
             result, answer = "[]", "I found no file about %s in %s." % (qq, f)
         else:
-            hit = "%s/%s.%s" % (f, "-".join(w) + str(r.randint(1, 99)), r.choice(["txt", "md", "pdf"]))
+            hit = "%s/%s.%s" % (f, qq + str(r.randint(1, 9)), r.choice(["txt", "md", "pdf"]))
             result, answer = json.dumps([hit]), "I found %s." % hit
     tools = [TOOLS[n] for n in (r.sample(list(TOOLS), 3) if r.random() < 0.8 else [name])]
     msgs = [user(q), assistant("", tool_calls=[{"type": "function", "function": {"name": name, "arguments": args}}]),
@@ -347,8 +338,14 @@ def build(seed, free, headwords, n_train):
                      "keys": keys(term["answers"][k2]), "answer": clean(term["answers"][k2])})
     for i in range(60):
         h = held[(i * 11) % (3 * len(terms))]
-        held.append({"set": "long", "messages": padded(r, filler, h["messages"], 14000), "keys": h["keys"], "answer": h["answer"]})
+        held.append({"set": "long", "messages": padded(r, filler, h["messages"], 14000, 68), "keys": h["keys"], "answer": h["answer"]})
     return train, held
+
+
+def bible(span):
+    out = subprocess.run(["bible", "-f", span], capture_output=True, text=True, stdin=subprocess.DEVNULL).stdout
+    text = re.sub(r"^\S+\s", "", out, flags=re.M)
+    return re.sub(r"((?:.*\n){4})", r"\1\n", text)
 
 
 def free_text():
@@ -361,9 +358,7 @@ def free_text():
         words += [w.strip().lower() for w in re.findall(r"^([A-Za-z][A-Za-z-]{3,14})$", body, re.M)]
         parts.append(re.sub(r"[ \t]+", " ", re.sub(r"\n[ \t]+", "\n", body)))
     for span in ("Genesis1:1-Genesis50:26", "Ruth1:1-Ruth4:22", "Jonah1:1-Jonah4:11", "Mark1:1-Mark16:20"):
-        out = subprocess.run(["bible", "-f", span], capture_output=True, text=True, stdin=subprocess.DEVNULL).stdout
-        text = re.sub(r"^\S+\s", "", out, flags=re.M)
-        parts.append(re.sub(r"((?:.*\n){4})", r"\1\n", text))
+        parts.append(bible(span))
     return "\n\n".join(parts), sorted(set(words))
 
 
@@ -378,6 +373,8 @@ def main():
     known = " ".join(n.lower() for t in load_terms() for n in t["names"])
     words = [w for w in words if w not in known]
     train, held = build(a.seed, free, words, a.dialogues)
+    with open(os.path.join(a.out, "heldout.txt"), "w", encoding="utf-8") as f:
+        f.write(bible("Luke1:1-Luke6:49"))
     for name, rows in (("train", train), ("heldout", held)):
         with open(os.path.join(a.out, name + ".jsonl"), "w", encoding="utf-8") as f:
             for d in rows:

@@ -14,11 +14,13 @@ import time
 import torch
 import torch.nn.functional as F
 
+import corpus
 import model
 import render
 import tokenizer as TK
 
-ROWS = 8192  # tokens of a step
+
+LONG = 1200  # characters of a dialogue; of those above most are left out: answers are learned in the short ones
 
 
 class Encoder:
@@ -75,31 +77,38 @@ def weights(ids, enc):
     return w
 
 
-def stream(enc, corpus, seed, start):
-    """Endless (ids, weights) of documents; a tenth of them plain English."""
-    lines = open(os.path.join(corpus, "train.jsonl"), encoding="utf-8").read().splitlines()
-    free = open(os.path.join(corpus, "free.txt"), encoding="utf-8").read()
+def stream(enc, place, seed, start):
+    """Endless (ids, weights) of documents: dialogues, and for each of them a chance of plain English and of
+    another call of a tool."""
+    lines = open(os.path.join(place, "train.jsonl"), encoding="utf-8").read().splitlines()
+    free = open(os.path.join(place, "free.txt"), encoding="utf-8").read()
     r = random.Random(seed + start)
     eot = enc.id["<|endoftext|>"]
     while True:
         r.shuffle(lines)
         for line in lines:
-            if r.random() < 0.06:
+            if len(line) > LONG and r.random() < 0.7:
+                continue
+            if r.random() < 0.03:
                 at = r.randrange(len(free) - 1500)
                 ids = enc(free[at:at + 1500])
                 yield ids + [eot], [0.3] * (len(ids) + 1)
+            if r.random() < 0.3:
+                call = corpus.tool_dialogue(r)
+                ids = enc(render.dialogue({"messages": call["messages"], "tools": call["tools"], "thinking": False}))
+                yield ids + [eot], weights(ids, enc) + [0.1]
             ids = enc(render.dialogue(json.loads(line)))
             yield ids + [eot], weights(ids, enc) + [0.1]
 
 
-def batches(docs, length):
-    """Documents laid end to end in rows of length + 1.  One that does not fit any more begins the
+def batches(docs, length, tokens):
+    """Steps of so many tokens: documents laid end to end in rows of length + 1.  One that does not fit any more begins the
     next row, one longer than a row is cut."""
     room = length + 1
     ids, w = [], []
     while True:
         rows, ws = [], []
-        while len(rows) < ROWS // length:
+        while len(rows) < tokens // length:
             more, weight = next(docs)
             if len(ids) + len(more) > room and ids:
                 rows.append(ids + [0] * (room - len(ids)))
@@ -114,11 +123,12 @@ def main():
     ap.add_argument("--corpus", required=True)
     ap.add_argument("--out", required=True)
     ap.add_argument("--steps", type=int, default=1200)
+    ap.add_argument("--batch", type=int, default=2048, help="tokens of a step")
     ap.add_argument("--long-from", type=float, default=0.8, help="share of the steps after which rows are 2048 long")
     ap.add_argument("--lr", type=float, default=2e-3)
     ap.add_argument("--seed", type=int, default=7)
     ap.add_argument("--threads", type=int, default=2)
-    ap.add_argument("--save", type=int, default=50)
+    ap.add_argument("--save", type=int, default=100)
     a = ap.parse_args()
     torch.set_num_threads(a.threads)
     torch.manual_seed(a.seed)
@@ -129,20 +139,20 @@ def main():
     other = [p for p in net.parameters() if p.ndim < 2]
     opt = torch.optim.AdamW([{"params": decay, "weight_decay": 0.05}, {"params": other, "weight_decay": 0.0}],
                             lr=a.lr, betas=(0.9, 0.98))
-    step, ckpt = 0, os.path.join(a.out, "ckpt.pt")
+    step, seen, ckpt = 0, 0, os.path.join(a.out, "ckpt.pt")
     if os.path.exists(ckpt):
         c = torch.load(ckpt)
         net.load_state_dict(c["model"])
         opt.load_state_dict(c["opt"])
-        step = c["step"]
+        step, seen = c["step"], c["tokens"]
         print("going on from step %d" % step, flush=True)
     docs = stream(enc, a.corpus, a.seed, step)
-    feed, length, t0, seen = None, 0, time.time(), 0
+    feed, length, t0, before = None, 0, time.time(), seen
     log = open(os.path.join(a.out, "loss.csv"), "a")
     while step < a.steps:
         want = 2048 if step >= a.long_from * a.steps else 1024
         if want != length:
-            length, feed = want, batches(docs, want)
+            length, feed = want, batches(docs, want, a.batch)
         x, w = next(feed)
         lr = a.lr * min(1.0, (step + 1) / 60) * max(0.02, 1.0 - step / a.steps)
         for g in opt.param_groups:
@@ -160,12 +170,12 @@ def main():
         seen += x.numel()
         full = wt >= 1.0
         said = loss_at.detach()[full].mean().item() if full.any() else float("nan")
-        log.write("%d,%.4f,%.4f,%.6f\n" % (step, loss.item(), said, lr))
+        log.write("%d,%.4f,%.4f,%.6f,%d\n" % (step, loss.item(), said, lr, seen))
         log.flush()
-        if step % 10 == 0:
-            print("step %d  loss %.3f  answers %.3f  %.0f tok/s" % (step, loss.item(), said, seen / (time.time() - t0)), flush=True)
+        if step % 50 == 0:
+            print("step %d  loss %.3f  answers %.3f  %.0f tok/s" % (step, loss.item(), said, (seen - before) / (time.time() - t0)), flush=True)
         if step % a.save == 0 or step == a.steps:
-            torch.save({"model": net.state_dict(), "opt": opt.state_dict(), "step": step}, ckpt + ".tmp")
+            torch.save({"model": net.state_dict(), "opt": opt.state_dict(), "step": step, "tokens": seen}, ckpt + ".tmp")
             os.replace(ckpt + ".tmp", ckpt)
 
 
