@@ -92,7 +92,7 @@ static json_t *js(const char *text)
 
 /* ---- asking ---- */
 
-static void post(const char *path, const char *fmt, ...)
+PRINTF_LIKE(2, 3) static void post(const char *path, const char *fmt, ...)
 {
     char body[4096];
     va_list ap;
