@@ -2,6 +2,7 @@
 
 #include <stdatomic.h>
 #include <stdio.h>
+#include <malloc.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -116,4 +117,11 @@ bool mem_grow(void *p, size_t *cap, size_t n, size_t size)
     memcpy(p, &grown, sizeof grown);
     *cap = want;
     return true;
+}
+
+void mem_map_large(void)
+{
+#ifdef M_MMAP_THRESHOLD
+    (void)mallopt(M_MMAP_THRESHOLD, 64 * 1024);
+#endif
 }

@@ -32,4 +32,9 @@ void mem_fail_after(uint64_t n);
  * array untouched. */
 NODISCARD bool mem_grow(void *p, size_t *cap, size_t n, size_t size);
 
+/* Once, before there are threads, in a process that lives long: every block of 64 KiB or more is mapped by itself, so that
+ * what is freed goes back to the system.  (glibc raises this limit as large blocks are freed; snapshots and
+ * slabs of KV then come from heaps, whose holes took as much again as --cache-ram.) */
+void mem_map_large(void);
+
 #endif

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "base/base.h"
+#include "base/mem.h"
 #include "cli/cmd.h"
 #include "cli/opts.h"
 
@@ -47,6 +48,7 @@ static void on_bus_error(int sig)
 
 int main(int argc, char **argv)
 {
+    mem_map_large();
     signal(SIGBUS, on_bus_error);
     if (argc < 2) {
         usage(stderr);
