@@ -62,7 +62,7 @@ static inline void told_open(const char *template, const struct server_opts *so)
                           .model_path = scene.model,
                           .alias = "tiny",
                           .template_path = path,
-                          .n_threads = 2,
+                          .n_threads = 1, /* more would wait for one another, not compute */
                           .n_ctx = 8192,
                           .cache_ram_mib = 512,
                           .say = say,
