@@ -14,52 +14,22 @@
 #include "engine/engine.h"
 #include "model/maker.h"
 #include "text/grammar_cache.h"
+#include "engine/world_int.h"
 
-#include <cmocka.h>
-
-static struct {
-    struct pool *pool;
-    struct gguf *g;
-    struct vocab *vocab;
-    struct model *model;
-    struct grammar_cache *grammars;
-} world;
+static struct grammar_cache *grammars;
 
 static int open_world(void **state)
 {
-    (void)state;
-    char path[256];
-    snprintf(path, sizeof path, "%s/constrained_test-%d.gguf", HOUSE_BINARY_DIR, (int)getpid());
-    struct err err;
-    const struct maker_opts mo = {.preset = "tiny", .type = DT_F32, .seed = 5};
-    const struct pool_opts po = {.n_threads = 1};
-    enum rc rc = maker_write(path, &mo, NULL, &err);
-    if (!rc)
-        rc = gguf_open(path, &world.g, &err);
-    unlink(path); /* it stays mapped */
-    if (!rc)
-        rc = vocab_open(world.g, &world.vocab, &err);
-    if (!rc)
-        rc = pool_new(&po, &world.pool, &err);
-    const struct model_opts o = {.pool = world.pool, .kv_type = KV_F32, .max_batch = 64};
-    if (!rc)
-        rc = model_open(world.g, &o, &world.model, &err);
-    if (rc)
-        fprintf(stderr, "%s\n", err.msg);
-    else
-        world.grammars = grammar_cache_new(world.vocab, 0);
-    return rc != RC_OK;
+    if (world_open(state))
+        return 1;
+    grammars = grammar_cache_new(world.vocab, 0);
+    return 0;
 }
 
 static int close_world(void **state)
 {
-    (void)state;
-    grammar_cache_free(world.grammars);
-    model_close(world.model);
-    pool_free(world.pool);
-    vocab_close(world.vocab);
-    gguf_close(world.g);
-    return 0;
+    grammar_cache_free(grammars);
+    return world_close(state);
 }
 
 /* ---- helpers --------------------------------------------------------------------------------- */
@@ -91,7 +61,7 @@ static struct grammar *get(const char *gbnf, const char *schema)
     const struct grammar_spec spec = {.gbnf = str_of(gbnf ? gbnf : ""), .schema = s};
     struct grammar *g;
     struct err err;
-    if (grammar_cache_get(world.grammars, &spec, &g, &err))
+    if (grammar_cache_get(grammars, &spec, &g, &err))
         fail_msg("%s", err.msg);
     json_decref(s);
     return g;

@@ -18,21 +18,16 @@
 #include "base/rng.h"
 #include "model/maker.h"
 #include "state/io.h"
-
-#include <cmocka.h>
+#include "engine/world_int.h"
 
 enum { N_PROMPT = 300, N_ANSWER = 12, N_PROBS = 40, N_PROMPTS = 8 };
 
 static struct {
-    struct pool *pool;
-    struct gguf *g;
-    struct vocab *vocab;
-    struct model *model;
     char dir[256];
     uint64_t seed;
     token prompts[N_PROMPTS][N_PROMPT];
     struct answer *want; /* [N_PROMPTS] of an engine that keeps nothing */
-} world;
+} here;
 
 struct answer {
     token tokens[N_ANSWER];
@@ -42,12 +37,6 @@ struct answer {
     enum stop_kind stop;
     struct err err;
 };
-
-static void must(enum rc rc, const struct err *err)
-{
-    if (rc)
-        fail_msg("SEED=%" PRIu64 ": %s", world.seed, err->msg);
-}
 
 /* ---- engines and answers --------------------------------------------------------------------- */
 
@@ -75,7 +64,7 @@ static struct engine *start(const char *dir, uint64_t ram, uint64_t disk)
 
 static struct engine *start_big(void)
 {
-    return start(world.dir, 64 * MIB, GIB);
+    return start(here.dir, 64 * MIB, GIB);
 }
 
 /* Room in memory for a few states only. */
@@ -120,7 +109,7 @@ static void read_all(struct job *j, struct answer *a)
 static void assert_same(const struct answer *want, const struct answer *got)
 {
     if (got->stop == STOP_ERROR)
-        fail_msg("SEED=%" PRIu64 ": %s", world.seed, got->err.msg);
+        fail_msg("SEED=%" PRIu64 ": %s", here.seed, got->err.msg);
     assert_int_equal(got->n, N_ANSWER);
     assert_memory_equal(want->tokens, got->tokens, sizeof want->tokens);
     assert_memory_equal(want->probs, got->probs, sizeof want->probs);
@@ -130,8 +119,8 @@ static void assert_same(const struct answer *want, const struct answer *got)
 static uint32_t ask(struct engine *e, uint32_t k)
 {
     struct answer *a = mem_alloc(sizeof *a);
-    read_all(submit(e, world.prompts[k], N_PROMPT), a);
-    assert_same(&world.want[k], a);
+    read_all(submit(e, here.prompts[k], N_PROMPT), a);
+    assert_same(&here.want[k], a);
     const uint32_t reused = a->t.n_reused;
     mem_free(a);
     engine_check(e);
@@ -176,44 +165,26 @@ static int open_world(void **state)
 {
     (void)state;
     const char *s = getenv("SEED");
-    world.seed = s ? strtoull(s, NULL, 10) : 1;
-    char path[256];
-    snprintf(path, sizeof path, "%s/disk_test-%d.gguf", HOUSE_BINARY_DIR, (int)getpid());
-    struct err err;
-    const struct maker_opts mo = {.preset = "tiny", .type = DT_F32, .seed = 5};
-    const struct pool_opts po = {.n_threads = 1};
-    enum rc rc = maker_write(path, &mo, NULL, &err);
-    if (!rc)
-        rc = gguf_open(path, &world.g, &err);
-    unlink(path); /* it stays mapped */
-    if (!rc)
-        rc = vocab_open(world.g, &world.vocab, &err);
-    if (!rc)
-        rc = pool_new(&po, &world.pool, &err);
-    const struct model_opts o = {.pool = world.pool, .kv_type = KV_F16, .max_batch = 64};
-    if (!rc)
-        rc = model_open(world.g, &o, &world.model, &err);
-    if (rc) {
-        fprintf(stderr, "%s\n", err.msg);
+    here.seed = s ? strtoull(s, NULL, 10) : 1;
+    if (world_open_with(KV_F16, 64))
         return 1;
-    }
-    snprintf(world.dir, sizeof world.dir, "%s/engine_disk_test-XXXXXX",
+    snprintf(here.dir, sizeof here.dir, "%s/engine_disk_test-XXXXXX",
              access(memory, W_OK) ? HOUSE_BINARY_DIR : memory);
-    if (!mkdtemp(world.dir))
+    if (!mkdtemp(here.dir))
         return 1;
     /* four unrelated ones, four that leave those at different places */
-    struct rng rng = {world.seed};
+    struct rng rng = {here.seed};
     for (uint32_t k = 0; k < N_PROMPTS; k++) {
         for (uint32_t i = 0; i < N_PROMPT; i++)
-            world.prompts[k][i] = (token)rng_below(&rng, 256);
+            here.prompts[k][i] = (token)rng_below(&rng, 256);
         if (k >= 4)
-            memcpy(world.prompts[k], world.prompts[k - 4],
+            memcpy(here.prompts[k], here.prompts[k - 4],
                    (60 + rng_below(&rng, 200)) * sizeof(token));
     }
-    world.want = mem_alloc(N_PROMPTS * sizeof *world.want);
+    here.want = mem_alloc(N_PROMPTS * sizeof *here.want);
     struct engine *e = start(NULL, 0, 0);
     for (uint32_t k = 0; k < N_PROMPTS; k++)
-        read_all(submit(e, world.prompts[k], N_PROMPT), &world.want[k]);
+        read_all(submit(e, here.prompts[k], N_PROMPT), &here.want[k]);
     engine_stop(e, 0);
     return 0;
 }
@@ -221,11 +192,11 @@ static int open_world(void **state)
 static uint32_t each_file(void (*fn)(const char *path, struct rng *rng), struct rng *rng)
 {
     uint32_t n = 0;
-    DIR *at = opendir(world.dir);
+    DIR *at = opendir(here.dir);
     assert_non_null(at);
     for (const struct dirent *e; (e = readdir(at));) {
         char path[600];
-        snprintf(path, sizeof path, "%s/%s", world.dir, e->d_name);
+        snprintf(path, sizeof path, "%s/%s", here.dir, e->d_name);
         if (e->d_name[0] == '.' || !strcmp(e->d_name, "lock"))
             continue;
         n++;
@@ -256,14 +227,11 @@ static int close_world(void **state)
 {
     char path[300];
     clear(state);
-    snprintf(path, sizeof path, "%s/lock", world.dir);
+    snprintf(path, sizeof path, "%s/lock", here.dir);
     unlink(path);
-    mem_free(world.want);
-    model_close(world.model);
-    pool_free(world.pool);
-    vocab_close(world.vocab);
-    gguf_close(world.g);
-    return rmdir(world.dir);
+    mem_free(here.want);
+    world_close(state);
+    return rmdir(here.dir);
 }
 
 /* ---- tests ----------------------------------------------------------------------------------- */
@@ -291,7 +259,7 @@ static void after_a_restart_requests_go_on_from_disk_with_the_same_bits(void **s
 static void what_does_not_fit_into_memory_comes_back_from_disk(void **state)
 {
     (void)state;
-    struct engine *e = start(world.dir, small_ram(), GIB);
+    struct engine *e = start(here.dir, small_ram(), GIB);
     for (int round = 0; round < 4; round++)
         for (uint32_t k = 0; k < N_PROMPTS; k++) {
             ask(e, k);
@@ -307,24 +275,24 @@ static void what_does_not_fit_into_memory_comes_back_from_disk(void **state)
 static void random_traffic_over_small_tiers_changes_no_answer(void **state)
 {
     (void)state;
-    struct rng rng = {world.seed};
+    struct rng rng = {here.seed};
     const uint64_t disk = 20 * shape_snap_bytes(&model_info(world.model)->shape) + MIB;
     struct answer *a = mem_alloc(sizeof *a);
     uint64_t reads = 0, writes = 0;
     for (int life = 0; life < 4; life++) {
-        struct engine *e = start(world.dir, small_ram(), disk);
+        struct engine *e = start(here.dir, small_ram(), disk);
         struct job *jobs[5] = {NULL};
         uint32_t of[5];
         for (int round = 0; round < 60; round++) {
             const uint32_t i = (uint32_t)rng_below(&rng, 5);
             if (jobs[i] && rng_below(&rng, 3)) {
                 read_all(jobs[i], a);
-                assert_same(&world.want[of[i]], a);
+                assert_same(&here.want[of[i]], a);
             } else {
                 job_free(jobs[i]); /* wherever it is */
             }
             of[i] = (uint32_t)rng_below(&rng, N_PROMPTS);
-            jobs[i] = submit(e, world.prompts[of[i]], N_PROMPT);
+            jobs[i] = submit(e, here.prompts[of[i]], N_PROMPT);
             engine_check(e);
         }
         for (uint32_t i = 0; i < 5; i++)
@@ -350,11 +318,11 @@ static void while_state_is_read_others_are_computed(void **state)
     e = start_big();
     struct answer *a = mem_alloc(sizeof *a);
     io_fault_set(&(struct io_fault){.at = 1, .kind = IO_FAULT_BLOCK});
-    struct job *waits = submit(e, world.prompts[0], N_PROMPT);
-    struct job *gives_up = submit(e, world.prompts[0], N_PROMPT);
+    struct job *waits = submit(e, here.prompts[0], N_PROMPT);
+    struct job *gives_up = submit(e, here.prompts[0], N_PROMPT);
     for (uint32_t k = 1; k < 4; k++) {
-        read_all(submit(e, world.prompts[k], N_PROMPT), a);
-        assert_same(&world.want[k], a);
+        read_all(submit(e, here.prompts[k], N_PROMPT), a);
+        assert_same(&here.want[k], a);
         engine_check(e);
     }
     job_free(gives_up);
@@ -362,7 +330,7 @@ static void while_state_is_read_others_are_computed(void **state)
     assert_int_equal(view(e).disk.reads, 0);
     io_fault_let_go();
     read_all(waits, a);
-    assert_same(&world.want[0], a);
+    assert_same(&here.want[0], a);
     assert_true(a->t.n_reused > N_PROMPT / 2);
     assert_true(view(e).disk.reads > 0);
     engine_check(e);
@@ -373,7 +341,7 @@ static void while_state_is_read_others_are_computed(void **state)
 static void while_the_disk_does_not_take_writes_nobody_waits(void **state)
 {
     (void)state;
-    struct engine *e = start(world.dir, small_ram(), GIB);
+    struct engine *e = start(here.dir, small_ram(), GIB);
     io_fault_set(&(struct io_fault){.at = 3, .kind = IO_FAULT_BLOCK});
     for (int round = 0; round < 3; round++)
         for (uint32_t k = 0; k < N_PROMPTS; k++)
@@ -410,7 +378,7 @@ static void tear_some(const char *path, struct rng *rng)
 static void damaged_files_cost_time_and_no_answer(void **state)
 {
     (void)state;
-    struct rng rng = {world.seed};
+    struct rng rng = {here.seed};
     for (int round = 0; round < 8; round++) {
         struct engine *e = start_big();
         for (uint32_t k = 0; k < N_PROMPTS; k++)
@@ -432,11 +400,11 @@ static void those_that_wait_for_a_damaged_file_evaluate_instead(void **state)
     for (int i = 0; i < 2; i++)
         ask(e, 0);
     engine_stop(e, 0);
-    DIR *at = opendir(world.dir);
+    DIR *at = opendir(here.dir);
     for (const struct dirent *d; (d = readdir(at));) {
         char path[600];
         struct stat st;
-        snprintf(path, sizeof path, "%s/%s", world.dir, d->d_name);
+        snprintf(path, sizeof path, "%s/%s", here.dir, d->d_name);
         if (strstr(d->d_name, ".seg") && !stat(path, &st)) {
             const int fd = open(path, O_RDWR); /* the last bytes of the snapshot */
             assert_int_equal(pwrite(fd, "\xff\xfe\xfd\xfc", 4, st.st_size - 4), 4);
@@ -449,10 +417,10 @@ static void those_that_wait_for_a_damaged_file_evaluate_instead(void **state)
     struct answer *a = mem_alloc(sizeof *a);
     struct job *jobs[3];
     for (int i = 0; i < 3; i++)
-        jobs[i] = submit(e, world.prompts[0], N_PROMPT);
+        jobs[i] = submit(e, here.prompts[0], N_PROMPT);
     for (int i = 0; i < 3; i++) {
         read_all(jobs[i], a);
-        assert_same(&world.want[0], a);
+        assert_same(&here.want[0], a);
     }
     mem_free(a);
     assert_true(view(e).disk.failed_reads > 0);
@@ -466,7 +434,7 @@ static void a_full_disk_is_said_once_and_costs_no_answer(void **state)
     char *said = NULL;
     size_t n = 0;
     lg.out = open_memstream(&said, &n);
-    struct engine *e = start(world.dir, small_ram(), GIB);
+    struct engine *e = start(here.dir, small_ram(), GIB);
     ask(e, 0);
     wait_written(e, 1);
     io_fault_set(&(struct io_fault){.at = 4, .kind = IO_FAULT_HALF, .sys = ENOSPC});
@@ -521,7 +489,7 @@ static void other_policies_leave_the_directory_alone(void **state)
     ask(e, 0);
     engine_stop(e, 0);
     const uint32_t n = each_file(NULL, NULL);
-    e = start(world.dir, 0, GIB);
+    e = start(here.dir, 0, GIB);
     assert_false(view(e).has_disk);
     assert_int_equal(ask(e, 0), 0);
     engine_stop(e, 0);
@@ -540,7 +508,7 @@ static void a_smaller_budget_at_the_next_start_keeps_what_was_used_last(void **s
     e = start_big();
     const uint64_t all = view(e).disk.bytes;
     engine_stop(e, 0);
-    e = start(world.dir, 64 * MIB, all / 2);
+    e = start(here.dir, 64 * MIB, all / 2);
     const struct engine_view v = view(e);
     assert_true(v.disk.bytes <= all / 2 && v.disk.n_entries > 0);
     assert_int_equal(v.disk.n_entries, v.cache.n_on_disk);
@@ -558,13 +526,13 @@ static void any_allocation_may_fail_while_state_is_read(void **state)
     struct answer *a = mem_alloc(sizeof *a);
     for (uint64_t n = 1; n < 60; n++) {
         e = start_big();
-        struct job *j = submit(e, world.prompts[n % 4], N_PROMPT);
+        struct job *j = submit(e, here.prompts[n % 4], N_PROMPT);
         mem_fail_after(n);
         read_all(j, a);
         mem_fail_after(0);
         assert_true(a->stop != STOP_ERROR || a->err.rc == RC_NOMEM);
         if (a->stop != STOP_ERROR)
-            assert_same(&world.want[n % 4], a);
+            assert_same(&here.want[n % 4], a);
         ask(e, n % 4);
         engine_stop(e, 0);
     }

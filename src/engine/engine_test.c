@@ -16,60 +16,12 @@
 #include "base/utf8.h"
 #include "model/maker.h"
 #include "text/bpe.h"
-
-#include <cmocka.h>
-
-static struct {
-    struct pool *pool;
-    struct gguf *g;
-    struct vocab *vocab;
-    struct model *model;
-} world;
+#include "engine/world_int.h"
 
 static uint64_t seed_of_run(void)
 {
     const char *s = getenv("SEED");
     return s ? strtoull(s, NULL, 10) : 1;
-}
-
-static void must(enum rc rc, const struct err *err)
-{
-    if (rc)
-        fail_msg("%s", err->msg);
-}
-
-static int open_world(void **state)
-{
-    (void)state;
-    char path[256];
-    snprintf(path, sizeof path, "%s/engine_test-%d.gguf", HOUSE_BINARY_DIR, (int)getpid());
-    struct err err;
-    const struct maker_opts mo = {.preset = "tiny", .type = DT_F32, .seed = 5};
-    const struct pool_opts po = {.n_threads = 1}; /* model_bits_test covers more */
-    enum rc rc = maker_write(path, &mo, NULL, &err);
-    if (!rc)
-        rc = gguf_open(path, &world.g, &err);
-    unlink(path); /* it stays mapped */
-    if (!rc)
-        rc = vocab_open(world.g, &world.vocab, &err);
-    if (!rc)
-        rc = pool_new(&po, &world.pool, &err);
-    const struct model_opts o = {.pool = world.pool, .kv_type = KV_F32, .max_batch = 64};
-    if (!rc)
-        rc = model_open(world.g, &o, &world.model, &err);
-    if (rc)
-        fprintf(stderr, "%s\n", err.msg);
-    return rc != RC_OK;
-}
-
-static int close_world(void **state)
-{
-    (void)state;
-    model_close(world.model);
-    pool_free(world.pool);
-    vocab_close(world.vocab);
-    gguf_close(world.g);
-    return 0;
 }
 
 /* ---- helpers --------------------------------------------------------------------------------- */
@@ -92,17 +44,6 @@ static struct engine *start_hold(uint64_t cache_mib)
 {
     return start((struct engine_opts){
         .n_parallel = 4, .n_ctx = 2048, .cache_ram_bytes = cache_mib * MIB, .cache_step = 64});
-}
-
-/* Tokens that are text, so that answers are text. */
-static void random_tokens(token *out, uint32_t n, uint64_t seed)
-{
-    struct rng rng = {seed};
-    for (uint32_t i = 0; i < n;) {
-        const token t = (token)rng_below(&rng, vocab_size(world.vocab));
-        if (vocab_type(world.vocab, t) == TOKEN_NORMAL)
-            out[i++] = t;
-    }
 }
 
 static struct job_desc greedy(const token *prompt, uint32_t n, int32_t n_predict)
@@ -903,5 +844,5 @@ int main(void)
         cmocka_unit_test(one_line_and_events_for_every_request_and_no_text_in_them),
         cmocka_unit_test(a_view_shows_slots_counters_and_entries_and_an_entry_can_be_dropped),
     };
-    return cmocka_run_group_tests(tests, open_world, close_world);
+    return cmocka_run_group_tests(tests, world_open, world_close);
 }

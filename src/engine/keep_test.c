@@ -11,48 +11,12 @@
 #include "base/mem.h"
 #include "base/rng.h"
 #include "model/maker.h"
-
-#include <cmocka.h>
-
-static struct {
-    struct pool *pool;
-    struct gguf *g;
-    struct vocab *vocab;
-    struct model *model;
-} world;
+#include "engine/world_int.h"
 
 static int open_world(void **state)
 {
     (void)state;
-    char path[256];
-    snprintf(path, sizeof path, "%s/keep_test-%d.gguf", HOUSE_BINARY_DIR, (int)getpid());
-    struct err err;
-    const struct maker_opts mo = {.preset = "tiny", .type = DT_F32, .seed = 5};
-    const struct pool_opts po = {.n_threads = 1};
-    enum rc rc = maker_write(path, &mo, NULL, &err);
-    if (!rc)
-        rc = gguf_open(path, &world.g, &err);
-    unlink(path); /* it stays mapped */
-    if (!rc)
-        rc = vocab_open(world.g, &world.vocab, &err);
-    if (!rc)
-        rc = pool_new(&po, &world.pool, &err);
-    const struct model_opts o = {.pool = world.pool, .kv_type = KV_F32, .max_batch = 256};
-    if (!rc)
-        rc = model_open(world.g, &o, &world.model, &err);
-    if (rc)
-        fprintf(stderr, "%s\n", err.msg);
-    return rc != RC_OK;
-}
-
-static int close_world(void **state)
-{
-    (void)state;
-    model_close(world.model);
-    pool_free(world.pool);
-    vocab_close(world.vocab);
-    gguf_close(world.g);
-    return 0;
+    return world_open_with(KV_F32, 256);
 }
 
 static const struct logger quiet = {.level = LOG_ERROR};
@@ -68,16 +32,6 @@ static struct engine *start(struct engine_opts o)
     if (engine_start(&o, &e, &err))
         fail_msg("%s", err.msg);
     return e;
-}
-
-static void random_tokens(token *out, uint32_t n, uint64_t seed)
-{
-    struct rng rng = {seed};
-    for (uint32_t i = 0; i < n;) {
-        const token t = (token)rng_below(&rng, vocab_size(world.vocab));
-        if (vocab_type(world.vocab, t) == TOKEN_NORMAL)
-            out[i++] = t;
-    }
 }
 
 enum { N_SAID = 8 };
@@ -445,5 +399,5 @@ int main(void)
         cmocka_unit_test(a_loss_has_its_cause_where_nothing_can_be_kept),
         cmocka_unit_test(a_small_tree_is_not_crowded_out_by_its_ghosts),
     };
-    return cmocka_run_group_tests(tests, open_world, close_world);
+    return cmocka_run_group_tests(tests, open_world, world_close);
 }

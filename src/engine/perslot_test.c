@@ -13,55 +13,7 @@
 #include "base/rng.h"
 #include "engine/engine.h"
 #include "model/maker.h"
-
-#include <cmocka.h>
-
-static struct {
-    struct pool *pool;
-    struct gguf *g;
-    struct vocab *vocab;
-    struct model *model;
-} world;
-
-static void must(enum rc rc, const struct err *err)
-{
-    if (rc)
-        fail_msg("%s", err->msg);
-}
-
-static int open_world(void **state)
-{
-    (void)state;
-    char path[256];
-    snprintf(path, sizeof path, "%s/perslot_test-%d.gguf", HOUSE_BINARY_DIR, (int)getpid());
-    struct err err;
-    const struct maker_opts mo = {.preset = "tiny", .type = DT_F32, .seed = 5};
-    const struct pool_opts po = {.n_threads = 1};
-    enum rc rc = maker_write(path, &mo, NULL, &err);
-    if (!rc)
-        rc = gguf_open(path, &world.g, &err);
-    unlink(path); /* it stays mapped */
-    if (!rc)
-        rc = vocab_open(world.g, &world.vocab, &err);
-    if (!rc)
-        rc = pool_new(&po, &world.pool, &err);
-    const struct model_opts o = {.pool = world.pool, .kv_type = KV_F32, .max_batch = 64};
-    if (!rc)
-        rc = model_open(world.g, &o, &world.model, &err);
-    if (rc)
-        fprintf(stderr, "%s\n", err.msg);
-    return rc != RC_OK;
-}
-
-static int close_world(void **state)
-{
-    (void)state;
-    model_close(world.model);
-    pool_free(world.pool);
-    vocab_close(world.vocab);
-    gguf_close(world.g);
-    return 0;
-}
+#include "engine/world_int.h"
 
 /* ---- helpers --------------------------------------------------------------------------------- */
 
@@ -335,5 +287,5 @@ int main(void)
         cmocka_unit_test(any_allocation_may_fail),
         cmocka_unit_test(the_log_has_that_engines_lines_and_no_others_of_requests),
     };
-    return cmocka_run_group_tests(tests, open_world, close_world);
+    return cmocka_run_group_tests(tests, world_open, world_close);
 }
