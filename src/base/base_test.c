@@ -17,6 +17,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -244,6 +245,18 @@ static void a_file_is_replaced_whole_or_not_at_all(void **state)
     assert_int_equal(file_read_all(path, 5, &p, &n, &e), RC_LIMIT);
     assert_int_equal(file_read_all(dir, 5, &p, &n, &e), RC_ARG);
     assert_int_equal(file_write_atomically(bad, "x", 1, &e), RC_IO);
+    char link[256];
+    struct stat st;
+    snprintf(link, sizeof link, "%s/link", dir);
+    assert_int_equal(symlink("f", link), 0);
+    assert_int_equal(file_write_atomically(link, "second", 6, &e), RC_OK);
+    assert_int_equal(lstat(link, &st), 0);
+    assert_true(S_ISLNK(st.st_mode));
+    unlink(link);
+    assert_int_equal(file_write_atomically("/dev/full", "x", 1, &e), RC_IO);
+    assert_int_equal(file_write_atomically("/dev/null", "x", 1, &e), RC_OK);
+    assert_int_equal(stat("/dev/null", &st), 0);
+    assert_true(S_ISCHR(st.st_mode));
     struct filemap m;
     assert_int_equal(filemap_open(&m, path, &e), RC_OK);
     assert_memory_equal(m.p, "second", 6);

@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -159,9 +160,27 @@ static enum rc sync_directory_of(const char *path, struct err *err)
     return rc;
 }
 
+static enum rc write_through(const char *path, const void *p, size_t n, struct err *err)
+{
+    const int fd = open(path, O_WRONLY | O_CLOEXEC);
+    if (fd < 0)
+        return err_sys(err, "cannot open %s", path);
+    enum rc rc = err_wrap(err, file_write_all(fd, p, n, err), "%s", path);
+    if (close(fd) && !rc)
+        rc = err_sys(err, "cannot close %s", path);
+    return rc;
+}
+
 enum rc file_write_atomically(const char *path, const void *p, size_t n, struct err *err)
 {
-    char tmp[PATH_MAX];
+    char tmp[PATH_MAX], target[PATH_MAX];
+    struct stat st;
+    if (!stat(path, &st)) {
+        if (!S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode))
+            return write_through(path, p, n, err);
+        if (realpath(path, target)) /* a link stays one */
+            path = target;
+    }
     if (snprintf(tmp, sizeof tmp, "%s.tmp.%ld", path, (long)getpid()) >= (int)sizeof tmp)
         return err_set(err, RC_ARG, "path too long: %.100s...", path);
     const int fd = open(tmp, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);

@@ -26,7 +26,8 @@ NODISCARD enum rc file_read_all(const char *path, uint64_t max, char **out, size
 NODISCARD enum rc file_read_at(int fd, void *p, size_t n, uint64_t off, struct err *err);
 NODISCARD enum rc file_write_all(int fd, const void *p, size_t n, struct err *err);
 /* To a temporary name in the same directory, fsync, rename, fsync of the directory: afterwards path
- * holds either what it held or all of p[n]. */
+ * holds either what it held or all of p[n].  A link keeps pointing at its file; what is no file (a device,
+ * a pipe) is written as it is. */
 NODISCARD enum rc file_write_atomically(const char *path, const void *p, size_t n, struct err *err);
 
 #endif

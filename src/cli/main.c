@@ -1,4 +1,5 @@
 /* main.c - holdfast COMMAND [options] */
+#include <errno.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -46,6 +47,16 @@ static void on_bus_error(int sig)
     _exit(1);
 }
 
+/* What could not be written was not said: a full disk is a failure. */
+static int finish(int status)
+{
+    if ((fflush(stdout) || ferror(stdout)) && !status) {
+        fprintf(stderr, "holdfast: cannot write the output: %s\n", strerror(errno));
+        return 1;
+    }
+    return status;
+}
+
 int main(int argc, char **argv)
 {
     mem_map_large();
@@ -63,7 +74,7 @@ int main(int argc, char **argv)
         return cmd_version(1, argv + 1);
     for (size_t i = 0; i < COUNT_OF(commands); i++)
         if (!strcmp(word, commands[i].name))
-            return commands[i].run(argc - 1, argv + 1);
+            return finish(commands[i].run(argc - 1, argv + 1));
     const char *names[COUNT_OF(commands)];
     for (size_t i = 0; i < COUNT_OF(commands); i++)
         names[i] = commands[i].name;

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -70,6 +71,7 @@ static void last_line(const char *path, char *out, size_t n)
 static _Noreturn void become(char **argv, char **env, int log_fd)
 {
     setpgid(0, 0);
+    prctl(PR_SET_PDEATHSIG, SIGTERM); /* it does not outlive the one who measures it */
     const int null_fd = open("/dev/null", O_RDONLY);
     if (null_fd >= 0)
         dup2(null_fd, STDIN_FILENO);
