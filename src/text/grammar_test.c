@@ -173,6 +173,13 @@ static void schemas_allow_the_json_they_describe(void **state)
            "1\0null\0[\"x\"]",
            "\"b\"\0"
            "2");
+    SCHEMA("{\"type\":\"string\",\"enum\":[\"a\",1,\"b\"]}", "\"a\"\0\"b\"", "1");
+    SCHEMA("{\"type\":[\"integer\",\"null\"],\"enum\":[\"a\",1,2.0,2.5,null]}",
+           "1\0"
+           "2.0\0null",
+           "\"a\"\0"
+           "2.5");
+    SCHEMA("{\"type\":\"number\",\"const\":5}", "5", "6");
     SCHEMA("{\"const\":{\"a\":1}}", "{\"a\":1}", "{\"a\":2}");
     SCHEMA(
         "{\"anyOf\":[{\"type\":\"integer\"},{\"type\":\"null\"}],\"title\":\"T\",\"default\":null}",
@@ -309,6 +316,16 @@ static void what_is_not_supported_is_named(void **state)
     expect_schema_error("{\"$ref\":\"#\"}", RC_UNSUPPORTED, "left-recursive");
     expect_schema_error("{\"type\":\"thing\"}", RC_ARG, "schema.type \"thing\" is unknown");
     expect_schema_error("{\"enum\":[]}", RC_ARG, "schema.enum");
+    expect_schema_error("{\"items\":{\"type\":\"string\",\"const\":5}}", RC_ARG,
+                        "schema.items.const holds nothing that its type allows");
+    expect_schema_error("{\"type\":\"object\",\"enum\":[5,\"a\"]}", RC_ARG,
+                        "schema.enum holds nothing");
+    expect_schema_error("{\"type\":\"thing\",\"enum\":[5]}", RC_ARG,
+                        "schema.type \"thing\" is unknown");
+    expect_schema_error("{\"type\":5,\"const\":5}", RC_ARG, "schema.type is neither");
+    expect_schema_error("{\"properties\":{\"a\":{}},\"required\":[\"a\",\"b\"],"
+                        "\"additionalProperties\":false}",
+                        RC_ARG, "schema.required names \"b\"");
     expect_schema_error("{\"anyOf\":[{\"type\":\"null\"},{\"anyOf\":5}]}", RC_ARG,
                         "schema.anyOf.1.anyOf");
     expect_schema_error("{\"items\":{\"type\":5}}", RC_ARG, "schema.items.type");

@@ -863,6 +863,25 @@ static void members(struct schema_build *b, const json_t *properties, const json
         space_then_token(b, some, "}", to);
 }
 
+/* Fails where a member has to come that additionalProperties forbids. */
+static void required_are_allowed(struct schema_build *b, const json_t *schema)
+{
+    const json_t *const properties = json_object_get(schema, "properties");
+    size_t i;
+    const json_t *x;
+    if (!json_is_false(json_object_get(schema, "additionalProperties")))
+        return;
+    json_array_foreach(json_object_get(schema, "required"), i, x)
+    {
+        const char *const name = json_string_value(x);
+        if (name && !json_object_get(properties, name))
+            grammar_fail(b->g, RC_ARG,
+                         "%s.required names \"%s\", which is none of the properties, and "
+                         "additionalProperties is false",
+                         buf_str(&b->where), name);
+    }
+}
+
 static void object_schema(struct schema_build *b, const json_t *schema, uint32_t from, uint32_t to)
 {
     const json_t *const properties = json_object_get(schema, "properties"),
@@ -876,6 +895,7 @@ static void object_schema(struct schema_build *b, const json_t *schema, uint32_t
         grammar_call_edge(b->g, from, object(b), to);
         return;
     }
+    required_are_allowed(b, schema);
     if (json_is_false(
             additional)) /* and where properties are listed, others have to be asked for */
         additional = NULL;
@@ -966,6 +986,77 @@ static void literal(struct schema_build *b, const json_t *v, uint32_t from, uint
     else
         grammar_fail(b->g, RC_NOMEM, "no memory for the grammar");
     free(text);
+}
+
+/* The kinds that a type names, and whole numbers with all numbers; any without a type. */
+static unsigned type_kinds(struct schema_build *b, const json_t *type)
+{
+    static const struct {
+        const char *name;
+        unsigned kinds;
+    } types[] = {{"null", KIND_NULL},       {"boolean", KIND_BOOLEAN},
+                 {"integer", KIND_INTEGER}, {"number", KIND_NUMBER | KIND_INTEGER},
+                 {"string", KIND_STRING},   {"array", KIND_ARRAY},
+                 {"object", KIND_OBJECT}};
+    if (!type)
+        return KIND_ANY;
+    const bool list = json_is_array(type);
+    unsigned kinds = 0;
+    for (size_t i = 0; i < (list ? json_array_size(type) : 1); i++) {
+        const char *const name = json_string_value(list ? json_array_get(type, i) : type);
+        size_t k = 0;
+        while (name && k < COUNT_OF(types) && strcmp(name, types[k].name) != 0)
+            k++;
+        if (name && k < COUNT_OF(types))
+            kinds |= types[k].kinds;
+        else if (name)
+            grammar_fail(b->g, RC_ARG, "%s.type \"%s\" is unknown", buf_str(&b->where), name);
+        else
+            grammar_fail(b->g, RC_ARG, "%s.type is neither a name nor a list of such",
+                         buf_str(&b->where));
+    }
+    return kinds;
+}
+
+static bool is_of_kinds(const json_t *v, unsigned kinds)
+{
+    const double f = json_is_real(v) ? json_real_value(v) : 0.5;
+    const unsigned kind = json_is_null(v)      ? KIND_NULL
+                          : json_is_boolean(v) ? KIND_BOOLEAN
+                          : json_is_integer(v) ? KIND_INTEGER
+                          : json_is_real(v)    ? KIND_NUMBER
+                          : json_is_string(v)  ? KIND_STRING
+                          : json_is_array(v)   ? KIND_ARRAY
+                                               : KIND_OBJECT;
+    return kind & kinds || (kinds & KIND_INTEGER && f == floor(f));
+}
+
+/* The values of enum or const that the type beside it allows, by build. */
+static void literals(struct schema_build *b, const json_t *schema, uint32_t from, uint32_t to,
+                     void (*build)(struct schema_build *, const json_t *, uint32_t, uint32_t))
+{
+    const json_t *const one = json_object_get(schema, "const"), *const list =
+                                                                    json_object_get(schema, "enum");
+    const unsigned kinds = type_kinds(b, json_object_get(schema, "type"));
+    const char *const key = one ? "const" : "enum";
+    if (one)
+        ONLY(b, schema, "const", "type");
+    else
+        ONLY(b, schema, "enum", "type");
+    const size_t n = one ? 1 : json_array_size(list);
+    size_t n_kept = 0;
+    for (size_t i = 0; i < n; i++) {
+        const json_t *const v = one ? one : json_array_get(list, i);
+        if (!is_of_kinds(v, kinds))
+            continue;
+        build(b, v, from, to);
+        n_kept++;
+    }
+    if (!n)
+        grammar_fail(b->g, RC_ARG, "%s.enum is empty or not a list", buf_str(&b->where));
+    else if (!n_kept)
+        grammar_fail(b->g, RC_ARG, "%s.%s holds nothing that its type allows", buf_str(&b->where),
+                     key);
 }
 
 static const json_t *resolve(struct schema_build *b, const char *ref)
@@ -1121,22 +1212,15 @@ static void fill(struct schema_build *b, const json_t *schema, uint32_t from, ui
     only(b, schema, supported, COUNT_OF(supported));
     size_t i;
     const json_t *x;
-    const json_t *const list = json_object_get(schema, "enum"), *const type =
-                                                                    json_object_get(schema, "type");
+    const json_t *const type = json_object_get(schema, "type");
     const char *const ref = json_string_value(json_object_get(schema, "$ref"));
     if (ref) {
         ONLY(b, schema, "$ref");
         const json_t *const target = resolve(b, ref);
         if (target)
             grammar_call_edge(b->g, from, schema_rule(b, target), to);
-    } else if (json_object_get(schema, "const")) {
-        ONLY(b, schema, "const", "type");
-        literal(b, json_object_get(schema, "const"), from, to);
-    } else if (list) {
-        ONLY(b, schema, "enum", "type");
-        if (!json_array_size(list))
-            grammar_fail(b->g, RC_ARG, "%s.enum is empty or not a list", buf_str(&b->where));
-        json_array_foreach(list, i, x) literal(b, x, from, to);
+    } else if (json_object_get(schema, "const") || json_object_get(schema, "enum")) {
+        literals(b, schema, from, to, literal);
     } else if (json_object_get(schema, "anyOf")) {
         ONLY(b, schema, "anyOf");
         alternatives(b, json_object_get(schema, "anyOf"), "anyOf", from, to);
@@ -1223,6 +1307,14 @@ static void json_call(struct schema_build *b, const char *name, const json_t *sc
     grammar_text(g, end, str_of("}"), to);
 }
 
+static void bare_literal(struct schema_build *b, const json_t *v, uint32_t from, uint32_t to)
+{
+    if (json_is_string(v))
+        grammar_text(b->g, from, (struct str){json_string_value(v), json_string_length(v)}, to);
+    else
+        literal(b, v, from, to);
+}
+
 /* A parameter's value and PARAMETER_END: strings are bare text, all else is JSON. */
 static void xml_value(struct schema_build *b, const json_t *schema, uint32_t from, uint32_t to)
 {
@@ -1230,8 +1322,6 @@ static void xml_value(struct schema_build *b, const json_t *schema, uint32_t fro
     const char *const ref = json_string_value(json_object_get(schema, "$ref"));
     const json_t *any = json_object_get(schema, "anyOf"), *const type =
                                                               json_object_get(schema, "type");
-    const json_t *list = json_object_get(schema, "enum"), *const one =
-                                                              json_object_get(schema, "const");
     size_t i;
     const json_t *x;
     any = any ? any : json_object_get(schema, "oneOf");
@@ -1253,17 +1343,9 @@ static void xml_value(struct schema_build *b, const json_t *schema, uint32_t fro
     } else if (json_is_array(any)) {
         ONLY(b, schema, "anyOf", "oneOf");
         json_array_foreach(any, i, x) xml_value(b, x, from, to);
-    } else if (list || one) {
+    } else if (json_object_get(schema, "enum") || json_object_get(schema, "const")) {
         const uint32_t end = grammar_state_add(g);
-        ONLY(b, schema, "enum", "const", "type");
-        for (i = 0; i < (list ? json_array_size(list) : 1); i++) {
-            x = list ? json_array_get(list, i) : one;
-            if (json_is_string(x))
-                grammar_text(g, from, (struct str){json_string_value(x), json_string_length(x)},
-                             end);
-            else
-                literal(b, x, from, end);
-        }
+        literals(b, schema, from, end, bare_literal);
         grammar_text(g, end, str_of(PARAMETER_END), to);
     } else {
         const char *const name =
@@ -1297,6 +1379,7 @@ static void xml_args(struct schema_build *b, const json_t *schema, uint32_t from
     }
     if (json_is_object(schema))
         ONLY(b, schema, "type", "properties", "required", "additionalProperties");
+    required_are_allowed(b, schema);
     const json_t *const required = json_object_get(schema, "required");
     const char *key;
     json_t *x;
