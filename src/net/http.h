@@ -45,7 +45,8 @@ const char *http_path(const struct http_req *r); /* without the query; percent-d
 const char *http_query(const struct http_req *r, const char *name);  /* or NULL */
 const char *http_header(const struct http_req *r, const char *name); /* or NULL; any case */
 struct str http_body(const struct http_req *r);
-/* The body was larger than max_body (http_body is then empty): the handler answers 413. */
+/* The body is larger than max_body (http_body is then empty): the handler answers 413.  When Content-Length said so,
+ * before the body has come; the connection closes then. */
 bool http_too_large(const struct http_req *r);
 /* True once the client has closed its end, be it its sending side alone: a long handler asks now and
  * then, and may return without a reply (499 is sent then). */

@@ -46,7 +46,8 @@ enum {
     NEWCOMERS = 32, /* accepted beyond the limit, while an idle connection is closed for each */
     STREAM_AHEAD = 1 << 18, /* bytes a handler may be ahead of its client */
     CHUNK = 1 << 15,
-    FLUSH_MS = 5000 /* that http_stop leaves finished replies to reach their clients */
+    FLUSH_MS = 5000, /* that http_stop leaves finished replies to reach their clients */
+    LINGER_MS = 2000 /* that a client which is still sending has to read its refusal */
 };
 
 /* A connection.  Owner: the server's list, under its lock. */
@@ -83,6 +84,7 @@ struct http_req {
     int fd;
     struct buf body;
     bool too_large;
+    bool close; /* answered before its body was read: nothing behind it is a request */
     pthread_t thread;
     bool started;
     atomic_bool gone;
@@ -266,6 +268,8 @@ static void add_headers(struct http_req *r, struct MHD_Response *resp)
     MHD_add_response_header(resp, "Content-Type", r->type);
     for (size_t i = 0; i < r->n_headers; i++)
         MHD_add_response_header(resp, r->names[i], r->values[i]);
+    if (r->close)
+        MHD_add_response_header(resp, "Connection", "close");
 }
 
 /* Waits until the handler has something and queues it. */
@@ -397,24 +401,48 @@ static void set_busy(struct http_server *s, struct MHD_Connection *conn, bool bu
 
 /* ---- requests ---- */
 
-static enum MHD_Result access_cb(void *cls, struct MHD_Connection *conn, const char *path,
-                                 const char *method, const char *version, const char *data,
-                                 size_t *n_data, void **slot)
+/* What the headers say of where the body ends. */
+struct framing {
+    const char *length; /* the first Content-Length, or NULL */
+    bool differ, encoded;
+};
+
+static enum MHD_Result see_header(void *ctx, enum MHD_ValueKind kind, const char *name,
+                                  const char *value)
 {
-    struct http_server *s = cls;
-    struct http_req *r = *slot;
-    (void)version;
-    if (!r) {
-        *slot = req_new(s, conn, path, method);
-        if (*slot)
-            set_busy(s, conn, true);
-        return *slot ? MHD_YES : MHD_NO;
+    struct framing *f = ctx;
+    (void)kind;
+    if (!strcasecmp(name, "Transfer-Encoding")) {
+        f->encoded = true;
+    } else if (!strcasecmp(name, "Content-Length") && value) {
+        f->differ |= f->length && strcmp(f->length, value) != 0;
+        f->length = f->length ? f->length : value;
     }
-    if (*n_data) {
-        take_body(r, data, *n_data);
-        *n_data = 0;
-        return MHD_YES;
-    }
+    return MHD_YES;
+}
+
+/* A body whose end is told in two ways: whoever passed the request on may have taken the other one, and what is
+ * the body to one is a request to the other. */
+static enum MHD_Result refuse_framing(struct http_req *r)
+{
+    static char text[] = "the request says in two ways how long its body is: more than one "
+                         "Content-Length, or one beside Transfer-Encoding\n";
+    r->close = true;
+    r->status = 400;
+    snprintf(r->type, sizeof r->type, "text/plain");
+    struct MHD_Response *resp =
+        MHD_create_response_from_buffer(sizeof text - 1, text, MHD_RESPMEM_PERSISTENT);
+    if (!resp)
+        return MHD_NO;
+    add_headers(r, resp);
+    const enum MHD_Result ok = MHD_queue_response(r->conn, (unsigned)r->status, resp);
+    MHD_destroy_response(resp);
+    return ok;
+}
+
+static enum MHD_Result start_handler(struct http_req *r)
+{
+    struct http_server *s = r->s;
     set_timeout(r, 0);
     count(s, 1, 1);
     r->started = true;
@@ -432,14 +460,65 @@ static enum MHD_Result access_cb(void *cls, struct MHD_Connection *conn, const c
     return await_reply(r);
 }
 
+/* The headers are there, of the body nothing has been read. */
+static enum MHD_Result begin_request(struct http_req *r)
+{
+    struct framing f = {0};
+    uint64_t n = 0;
+    MHD_get_connection_values(r->conn, MHD_HEADER_KIND, see_header, &f);
+    if (f.differ || (f.length && f.encoded))
+        return refuse_framing(r);
+    if (!f.length || !str_to_u64(f.length, &n) || n <= r->s->max_body)
+        return MHD_YES;
+    r->too_large = r->close = true;
+    return start_handler(r);
+}
+
+/* Closing a socket on which bytes arrive resets it, and the client may lose the reply: read what it still sends,
+ * for a while. */
+static void linger(int fd)
+{
+    char sink[1 << 14];
+    const uint64_t until = clock_mono_ns() + LINGER_MS * (uint64_t)1000000;
+    struct pollfd p = {.fd = fd, .events = POLLIN};
+    shutdown(fd, SHUT_WR);
+    for (uint64_t now = clock_mono_ns(); now < until; now = clock_mono_ns())
+        if (poll(&p, 1, (int)((until - now) / 1000000) + 1) <= 0 ||
+            recv(fd, sink, sizeof sink, MSG_DONTWAIT) <= 0)
+            return;
+}
+
+static enum MHD_Result access_cb(void *cls, struct MHD_Connection *conn, const char *path,
+                                 const char *method, const char *version, const char *data,
+                                 size_t *n_data, void **slot)
+{
+    struct http_server *s = cls;
+    struct http_req *r = *slot;
+    (void)version;
+    if (!r) {
+        *slot = req_new(s, conn, path, method);
+        if (!*slot)
+            return MHD_NO;
+        set_busy(s, conn, true);
+        return begin_request(*slot);
+    }
+    if (*n_data) {
+        take_body(r, data, *n_data);
+        *n_data = 0;
+        return MHD_YES;
+    }
+    return start_handler(r);
+}
+
 static void completed_cb(void *cls, struct MHD_Connection *conn, void **slot,
                          enum MHD_RequestTerminationCode why)
 {
     struct http_req *r = *slot;
     (void)cls;
-    (void)why;
     if (!r)
         return;
+    if (r->close && why == MHD_REQUEST_TERMINATED_COMPLETED_OK)
+        linger(r->fd);
     set_busy(r->s, conn, false);
     if (r->started) {
         pthread_mutex_lock(&r->lock);

@@ -158,7 +158,7 @@ static void a_large_body_passes_and_a_larger_one_is_413(void **state)
                      RC_OK);
     assert_int_equal(client_status(w->client), 413);
     assert_int_equal(client_call(w->client, "POST", "/echo", str_of("x"), &b, NULL), RC_OK);
-    assert_int_equal(client_status(w->client), 200); /* the connection lives on */
+    assert_int_equal(client_status(w->client), 200); /* over a new connection */
     free(big);
     buf_release(&b);
 }
@@ -345,6 +345,76 @@ static void nonsense_is_refused_and_the_server_lives(void **state)
     buf_release(&b);
 }
 
+/* Sends a request that is to be refused, with a second one behind it. */
+static void refused(const struct world *w, const char *head, const char *status)
+{
+    struct buf b = BUF_INIT;
+    char all[1024];
+    int fd;
+    const int n = snprintf(all, sizeof all,
+                           "%s\r\n\r\nhello0\r\n\r\n"
+                           "GET /a%%20b HTTP/1.1\r\nHost: x\r\n\r\n",
+                           head);
+    assert_int_equal(client_connect("127.0.0.1", http_port(w->server), 5000, &fd, NULL), RC_OK);
+    assert_int_equal(send(fd, all, (size_t)n, MSG_NOSIGNAL), n);
+    read_all(fd, &b); /* ends: the server closes, though this side has not */
+    assert_memory_equal(buf_str(&b), status, strlen(status));
+    assert_non_null(strstr(buf_str(&b), "Connection: close"));
+    assert_null(strstr(buf_str(&b), "decoded"));
+    assert_null(strstr(buf_str(&b) + 1, "HTTP/1.1"));
+    buf_release(&b);
+    close(fd);
+}
+
+#define METHODS "POST", "PUT", "GET", "DELETE"
+
+static void a_body_of_two_lengths_is_400_and_hides_no_request(void **state)
+{
+    struct world *w = *state;
+    static const char *const methods[] = {METHODS};
+    static const char *const lengths[] = {
+        "Content-Length: 5\r\nContent-Length: 6",
+        "content-length: 0\r\nContent-Length: 5",
+        "Content-Length: 5\r\nTransfer-Encoding: chunked",
+        "Transfer-Encoding: chunked\r\nContent-Length: 5",
+    };
+    for (size_t i = 0; i < COUNT_OF(lengths) * COUNT_OF(methods); i++) {
+        char head[256];
+        snprintf(head, sizeof head, "%s /echo HTTP/1.1\r\nHost: x\r\n%s",
+                 methods[i % COUNT_OF(methods)], lengths[i / COUNT_OF(methods)]);
+        refused(w, head, "HTTP/1.1 400");
+    }
+}
+
+static void a_length_said_twice_alike_is_one(void **state)
+{
+    struct world *w = *state;
+    struct buf b = BUF_INIT;
+    static const char req[] =
+        "POST /echo HTTP/1.1\r\nHost: x\r\nUser-Agent: t\r\nConnection: close\r\n"
+        "Content-Length: 5\r\nContent-Length: 5\r\n\r\nhello";
+    int fd;
+    assert_int_equal(client_connect("127.0.0.1", http_port(w->server), 5000, &fd, NULL), RC_OK);
+    assert_int_equal(send(fd, req, sizeof req - 1, 0), sizeof req - 1);
+    read_all(fd, &b);
+    assert_memory_equal(buf_str(&b), "HTTP/1.1 200", 12);
+    assert_non_null(strstr(buf_str(&b), "\r\n\r\nhello"));
+    buf_release(&b);
+    close(fd);
+}
+
+static void a_length_beyond_the_limit_is_413_before_the_body_comes(void **state)
+{
+    struct world *w = *state;
+    static const char *const methods[] = {METHODS};
+    for (size_t i = 0; i < COUNT_OF(methods); i++) {
+        char head[256];
+        snprintf(head, sizeof head, "%s /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 1000001",
+                 methods[i]);
+        refused(w, head, "HTTP/1.1 413");
+    }
+}
+
 static void a_port_in_use_is_named(void **state)
 {
     struct world *w = *state;
@@ -463,6 +533,9 @@ int main(void)
         T(a_streaming_handler_learns_that_the_client_has_gone),
         T(requests_run_side_by_side),
         T(nonsense_is_refused_and_the_server_lives),
+        T(a_body_of_two_lengths_is_400_and_hides_no_request),
+        T(a_length_said_twice_alike_is_one),
+        T(a_length_beyond_the_limit_is_413_before_the_body_comes),
         T(a_port_in_use_is_named),
         T(hosts_are_names_or_addresses_of_either_kind),
         T(a_client_that_closes_its_sending_side_is_told_so),
