@@ -89,6 +89,11 @@ static enum rc report(struct forensics *f, const struct outputs *o, const char *
         fputs(buf_str(&b), stdout);
         buf_release(&b);
     }
+    const json_t *turns = json_object_get(json_object_get(summary, "totals"), "turns");
+    if (!rc && json_integer_value(turns) == 0)
+        fprintf(stderr,
+                "holdfast forensics: no turn was found: is it a server's log, at a level that "
+                "shows requests?  docs/using/forensics.md tells how to collect one\n");
     json_decref(summary);
     return rc;
 }
