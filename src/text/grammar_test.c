@@ -184,6 +184,18 @@ static void schemas_allow_the_json_they_describe(void **state)
     SCHEMA(
         "{\"anyOf\":[{\"type\":\"integer\"},{\"type\":\"null\"}],\"title\":\"T\",\"default\":null}",
         "1\0null", "\"a\"");
+    SCHEMA("{\"type\":[\"string\",\"integer\"],\"anyOf\":[{\"type\":[\"number\",\"null\"]},"
+           "{\"required\":[\"a\"]},{\"type\":\"array\"},{\"enum\":[true,7]}]}",
+           "1\0-2\0\"x\"", "1.5\0null\0[]\0true\0{\"a\":1}");
+    SCHEMA("{\"type\":\"object\",\"oneOf\":[{\"required\":[\"a\"]},{\"required\":[\"b\"]}]}",
+           "{\"a\":1}\0{\"b\":1}", "{}\0[]");
+    SCHEMA("{\"type\":\"string\",\"$ref\":\"#/$defs/x\",\"$defs\":{\"x\":{\"anyOf\":["
+           "{\"$ref\":\"#/$defs/y\"},{\"$ref\":\"#/$defs/y\"}]},\"y\":{\"enum\":[\"u\",5]}}}",
+           "\"u\"", "5\0\"v\"");
+    SCHEMA("{\"type\":\"array\",\"$ref\":\"#/$defs/"
+           "x\",\"$defs\":{\"x\":{\"anyOf\":[{\"type\":\"null\"},"
+           "{\"items\":{\"$ref\":\"#/$defs/x\"}}]}}}",
+           "[]\0[null,[[]]]", "null\0[1]");
     SCHEMA("{\"type\":[\"string\",\"null\"],\"minLength\":1}", "\"a\"\0null",
            "\"\"\0"
            "1");
@@ -311,8 +323,15 @@ static void what_is_not_supported_is_named(void **state)
     expect_schema_error("{\"type\":\"number\",\"minimum\":0.5}", RC_UNSUPPORTED, "\"minimum\"");
     expect_schema_error("{\"$ref\":\"http://x/y\"}", RC_UNSUPPORTED, "outside of the schema");
     expect_schema_error("{\"$ref\":\"#/$defs/x\"}", RC_ARG, "leads nowhere");
-    expect_schema_error("{\"$ref\":\"#/$defs/x\",\"type\":\"null\",\"$defs\":{\"x\":{}}}",
-                        RC_UNSUPPORTED, "\"type\"");
+    expect_schema_error("{\"$ref\":\"#/$defs/x\",\"maxLength\":1,\"$defs\":{\"x\":{}}}",
+                        RC_UNSUPPORTED, "\"maxLength\" next to \"$ref\" is not");
+    expect_schema_error("{\"properties\":{},\"anyOf\":[{\"required\":[\"a\"]}]}", RC_UNSUPPORTED,
+                        "\"properties\" next to \"anyOf\" is not");
+    expect_schema_error(
+        "{\"$ref\":\"#/$defs/x\",\"type\":\"null\",\"$defs\":{\"x\":{\"const\":1}}}", RC_ARG,
+        "schema.$ref leads to nothing that its type allows");
+    expect_schema_error("{\"type\":\"null\",\"anyOf\":[{\"type\":\"string\"},{\"enum\":[1]}]}",
+                        RC_ARG, "schema.anyOf holds nothing that its type allows");
     expect_schema_error("{\"$ref\":\"#\"}", RC_UNSUPPORTED, "left-recursive");
     expect_schema_error("{\"type\":\"thing\"}", RC_ARG, "schema.type \"thing\" is unknown");
     expect_schema_error("{\"enum\":[]}", RC_ARG, "schema.enum");
@@ -691,13 +710,16 @@ static const char picky_tools[] =
     "\"code\":{\"type\":\"string\",\"pattern\":\"^[a-c]{1,3}-[0-9]+x$\"},"
     "\"maybe\":{\"anyOf\":[{\"type\":\"string\",\"maxLength\":3},{\"type\":\"null\"}]},"
     "\"either\":{\"type\":[\"string\",\"integer\"],\"maxLength\":4},"
+    "\"name\":{\"type\":\"string\",\"anyOf\":[{\"maxLength\":3},{\"enum\":[\"anyone\",5]}]},"
+    "\"which\":{\"type\":\"string\",\"enum\":[\"this\",5,\"that\"]},"
     "\"unit\":{\"enum\":[\"celsius\",\"kelvin\"]},\"days\":{\"type\":\"integer\",\"minimum\":1,"
     "\"maximum\":14},\"on\":{\"type\":\"boolean\"},\"list\":{\"type\":\"array\",\"maxItems\":3,"
     "\"items\":{\"type\":\"string\",\"maxLength\":3}},\"deep\":{\"type\":\"object\",\"properties\":"
     "{"
     "\"x\":{\"type\":\"string\",\"maxLength\":5}},\"required\":[\"x\"],\"additionalProperties\":"
     "false}},"
-    "\"required\":[\"short\",\"code\",\"either\",\"unit\",\"days\",\"list\",\"deep\"],"
+    "\"required\":[\"short\",\"code\",\"name\",\"which\",\"either\",\"unit\",\"days\",\"list\","
+    "\"deep\"],"
     "\"additionalProperties\":false}}}]";
 
 struct parsed {

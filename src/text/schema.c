@@ -29,11 +29,20 @@ struct schema_memo {
     uint32_t rule;
 };
 
+/* A schema and what it is with fewer kinds of values, which is NULL for none. */
+struct schema_narrow {
+    const json_t *schema, *narrow;
+    unsigned kinds;
+};
+
 struct schema_build {
     struct grammar *g;
     const json_t *root;
     struct schema_memo *memo; /* rules made, by schema */
     size_t n_memo, memo_cap;
+    struct schema_narrow *narrow; /* schemas made, by schema and kinds */
+    size_t n_narrow, narrow_cap;
+    json_t *made; /* their owner */
     unsigned depth;
     uint32_t bare_like[BARE_NODES]; /* grammar_bare_text's */
     bool bare;        /* strings are as XML calls have them: without quotes, then PARAMETER_END */
@@ -70,6 +79,8 @@ void schema_build_free(struct schema_build *b)
     if (!b)
         return;
     mem_free(b->memo);
+    mem_free(b->narrow);
+    json_decref(b->made);
     buf_release(&b->where);
     mem_free(b);
 }
@@ -342,23 +353,36 @@ static bool is_annotation(const char *key)
     return is_among(key, annotations, COUNT_OF(annotations)) || strncmp(key, "x-", 2) == 0;
 }
 
-static void unsupported(struct schema_build *b, const char *key)
-{
-    grammar_fail(b->g, RC_UNSUPPORTED, "%s: the keyword \"%s\" is not supported",
-                 buf_str(&b->where), key);
-}
-
 /* Fails unless every keyword is an annotation or one of the list. */
-static void only(struct schema_build *b, const json_t *schema, const char *const *list, size_t n)
+static void only_supported(struct schema_build *b, const json_t *schema)
 {
     const char *key;
     json_t *x;
-    json_object_foreach(json_unconst(schema), key,
-                        x) if (!is_annotation(key) && !is_among(key, list, n)) unsupported(b, key);
+    json_object_foreach(json_unconst(schema), key, x)
+    {
+        if (!is_annotation(key) && !is_among(key, supported, COUNT_OF(supported)))
+            grammar_fail(b->g, RC_UNSUPPORTED, "%s: the keyword \"%s\" is not supported",
+                         buf_str(&b->where), key);
+    }
 }
 
-#define ONLY(b, schema, ...)                                                                       \
-    only(b, schema, (const char *const[]){__VA_ARGS__},                                            \
+/* The same where place, such as next to another keyword, leaves the n of the list only. */
+static void only(struct schema_build *b, const json_t *schema, const char *place,
+                 const char *const *list, size_t n)
+{
+    const char *key;
+    json_t *x;
+    only_supported(b, schema);
+    json_object_foreach(json_unconst(schema), key, x)
+    {
+        if (!is_annotation(key) && !is_among(key, list, n))
+            grammar_fail(b->g, RC_UNSUPPORTED, "%s: the keyword \"%s\" %s is not supported",
+                         buf_str(&b->where), key, place);
+    }
+}
+
+#define ONLY(b, schema, place, ...)                                                                \
+    only(b, schema, place, (const char *const[]){__VA_ARGS__},                                     \
          sizeof((const char *const[]){__VA_ARGS__}) / sizeof(const char *))
 
 /* A size such as minItems; false when absent. */
@@ -1040,9 +1064,9 @@ static void literals(struct schema_build *b, const json_t *schema, uint32_t from
     const unsigned kinds = type_kinds(b, json_object_get(schema, "type"));
     const char *const key = one ? "const" : "enum";
     if (one)
-        ONLY(b, schema, "const", "type");
+        ONLY(b, schema, "next to \"const\"", "const", "type");
     else
-        ONLY(b, schema, "enum", "type");
+        ONLY(b, schema, "next to \"enum\"", "enum", "type");
     const size_t n = one ? 1 : json_array_size(list);
     size_t n_kept = 0;
     for (size_t i = 0; i < n; i++) {
@@ -1085,9 +1109,80 @@ static const json_t *resolve(struct schema_build *b, const char *ref)
     return at;
 }
 
-static void alternatives(struct schema_build *b, const json_t *list, const char *key, uint32_t from,
-                         uint32_t to)
+/* A type with all names of the kinds.  Owned. */
+static json_t *type_of_kinds(unsigned kinds)
 {
+    static const struct {
+        const char *name;
+        unsigned kind;
+    } types[] = {{"null", KIND_NULL},     {"boolean", KIND_BOOLEAN}, {"integer", KIND_INTEGER},
+                 {"number", KIND_NUMBER}, {"string", KIND_STRING},   {"array", KIND_ARRAY},
+                 {"object", KIND_OBJECT}};
+    json_t *const out = json_array();
+    if (kinds & KIND_NUMBER)
+        kinds &= ~(unsigned)KIND_INTEGER;
+    for (size_t i = 0; i < COUNT_OF(types); i++)
+        if (kinds & types[i].kind && json_array_append_new(out, json_string(types[i].name))) {
+            json_decref(out);
+            return NULL;
+        }
+    return out;
+}
+
+/* schema where its values have one of the kinds as well: itself, another that b owns, or NULL if
+ * there are no such values (or after a failure). */
+static const json_t *narrowed(struct schema_build *b, const json_t *schema, unsigned kinds)
+{
+    if (!json_is_object(schema) && !json_is_true(schema))
+        return schema; /* and an error in a moment */
+    unsigned all = schema_kinds(schema, b->root);
+    if (all & KIND_NUMBER)
+        all |= KIND_INTEGER;
+    if ((all & kinds) == all)
+        return schema;
+    for (size_t i = 0; i < b->n_narrow; i++)
+        if (b->narrow[i].schema == schema && b->narrow[i].kinds == kinds)
+            return b->narrow[i].narrow;
+    const json_t *const own = json_object_get(schema, "type");
+    const unsigned left = type_kinds(b, own) & kinds;
+    json_t *out = NULL;
+    if (all & kinds && left && !grammar_failed(b->g)) {
+        out = json_is_true(schema) ? json_object() : json_copy(json_unconst(schema));
+        b->made = b->made ? b->made : json_array();
+        if (json_object_set_new(out, "type", type_of_kinds(left)) ||
+            json_array_append(b->made, out)) {
+            json_decref(out);
+            grammar_fail(b->g, RC_NOMEM, "no memory for the grammar");
+            return NULL;
+        }
+        json_decref(out); /* made has it */
+    }
+    if (!mem_grow(&b->narrow, &b->narrow_cap, b->n_narrow + 1, sizeof *b->narrow)) {
+        grammar_fail(b->g, RC_NOMEM, "no memory for the grammar");
+        return NULL;
+    }
+    b->narrow[b->n_narrow++] = (struct schema_narrow){schema, out, kinds};
+    return out;
+}
+
+/* narrowed where there have to be such values. */
+static const json_t *narrowed_ref(struct schema_build *b, const char *ref, const json_t *type)
+{
+    const json_t *const target = resolve(b, ref);
+    const json_t *const out = target ? narrowed(b, target, type_kinds(b, type)) : NULL;
+    if (!out)
+        grammar_fail(b->g, RC_ARG, "%s.$ref leads to nothing that its type allows",
+                     buf_str(&b->where));
+    return out;
+}
+
+/* Each of the list's schemas narrowed to the type, by build. */
+static void alternatives(struct schema_build *b, const json_t *list, const char *key,
+                         const json_t *type, uint32_t from, uint32_t to,
+                         void (*build)(struct schema_build *, const json_t *, uint32_t, uint32_t))
+{
+    const unsigned kinds = type_kinds(b, type);
+    size_t n = 0;
     size_t i;
     const json_t *x;
     if (!json_array_size(list))
@@ -1097,10 +1192,20 @@ static void alternatives(struct schema_build *b, const json_t *list, const char 
         char at[64];
         snprintf(at, sizeof at, ".%s.%zu", key, i);
         const size_t where = where_begin(b, "%s", at);
-        const uint32_t rule = schema_rule(b, x);
+        const json_t *const left = narrowed(b, x, kinds);
+        if (left)
+            build(b, left, from, to);
+        n += left != NULL;
         where_end(b, where);
-        grammar_call_edge(b->g, from, rule, to);
     }
+    if (!n)
+        grammar_fail(b->g, RC_ARG, "%s.%s holds nothing that its type allows", buf_str(&b->where),
+                     key);
+}
+
+static void call_schema(struct schema_build *b, const json_t *schema, uint32_t from, uint32_t to)
+{
+    grammar_call_edge(b->g, from, schema_rule(b, schema), to);
 }
 
 /* Objects joined into one: properties and required of all.  Owned. */
@@ -1116,7 +1221,7 @@ static json_t *join_objects(struct schema_build *b, const json_t *list)
         const char *const ref = json_string_value(json_object_get(x, "$ref"));
         if (ref && !(part = resolve(b, ref)))
             break;
-        ONLY(b, part, "type", "properties", "required", "additionalProperties");
+        ONLY(b, part, "within \"allOf\"", "type", "properties", "required", "additionalProperties");
         if (!json_is_object(part) || !(schema_kinds(part, b->root) & KIND_OBJECT))
             grammar_fail(b->g, RC_UNSUPPORTED,
                          "%s: the keyword \"allOf\" is supported for objects only",
@@ -1134,14 +1239,18 @@ static json_t *join_objects(struct schema_build *b, const json_t *list)
     return out;
 }
 
-static void all_of(struct schema_build *b, const json_t *list, uint32_t from, uint32_t to)
+static void all_of(struct schema_build *b, const json_t *list, const json_t *type, uint32_t from,
+                   uint32_t to)
 {
     if (json_array_size(list) == 1) {
-        alternatives(b, list, "allOf", from, to);
+        alternatives(b, list, "allOf", type, from, to, call_schema);
         return;
     }
     if (!json_array_size(list))
         grammar_fail(b->g, RC_ARG, "%s.allOf is empty or not a list", buf_str(&b->where));
+    if (!(type_kinds(b, type) & KIND_OBJECT))
+        grammar_fail(b->g, RC_UNSUPPORTED,
+                     "%s: the keyword \"allOf\" is supported for objects only", buf_str(&b->where));
     json_t *const joined = join_objects(b, list);
     if (!grammar_failed(b->g))
         object_schema(b, joined, from, to);
@@ -1209,27 +1318,27 @@ static void fill(struct schema_build *b, const json_t *schema, uint32_t from, ui
         grammar_fail(b->g, RC_ARG, "%s is not a schema", buf_str(&b->where));
         return;
     }
-    only(b, schema, supported, COUNT_OF(supported));
+    only_supported(b, schema);
     size_t i;
     const json_t *x;
     const json_t *const type = json_object_get(schema, "type");
     const char *const ref = json_string_value(json_object_get(schema, "$ref"));
     if (ref) {
-        ONLY(b, schema, "$ref");
-        const json_t *const target = resolve(b, ref);
+        ONLY(b, schema, "next to \"$ref\"", "$ref", "type");
+        const json_t *const target = narrowed_ref(b, ref, type);
         if (target)
             grammar_call_edge(b->g, from, schema_rule(b, target), to);
     } else if (json_object_get(schema, "const") || json_object_get(schema, "enum")) {
         literals(b, schema, from, to, literal);
     } else if (json_object_get(schema, "anyOf")) {
-        ONLY(b, schema, "anyOf");
-        alternatives(b, json_object_get(schema, "anyOf"), "anyOf", from, to);
+        ONLY(b, schema, "next to \"anyOf\"", "anyOf", "type");
+        alternatives(b, json_object_get(schema, "anyOf"), "anyOf", type, from, to, call_schema);
     } else if (json_object_get(schema, "oneOf")) {
-        ONLY(b, schema, "oneOf");
-        alternatives(b, json_object_get(schema, "oneOf"), "oneOf", from, to);
+        ONLY(b, schema, "next to \"oneOf\"", "oneOf", "type");
+        alternatives(b, json_object_get(schema, "oneOf"), "oneOf", type, from, to, call_schema);
     } else if (json_object_get(schema, "allOf")) {
-        ONLY(b, schema, "allOf", "type");
-        all_of(b, json_object_get(schema, "allOf"), from, to);
+        ONLY(b, schema, "next to \"allOf\"", "allOf", "type");
+        all_of(b, json_object_get(schema, "allOf"), type, from, to);
     } else if (json_is_array(type)) {
         json_array_foreach(type, i, x)
             of_type(b, schema, json_is_string(x) ? json_string_value(x) : "?", from, to);
@@ -1320,11 +1429,11 @@ static void xml_value(struct schema_build *b, const json_t *schema, uint32_t fro
 {
     struct grammar *const g = b->g;
     const char *const ref = json_string_value(json_object_get(schema, "$ref"));
-    const json_t *any = json_object_get(schema, "anyOf"), *const type =
-                                                              json_object_get(schema, "type");
+    const char *const key = json_object_get(schema, "anyOf") ? "anyOf" : "oneOf";
+    const json_t *const any = json_object_get(schema, key), *const type =
+                                                                json_object_get(schema, "type");
     size_t i;
     const json_t *x;
-    any = any ? any : json_object_get(schema, "oneOf");
     if (++b->depth > MAX_NESTING)
         grammar_fail(g, RC_LIMIT, "the schema is nested more than %d deep", MAX_NESTING);
     if (grammar_failed(g)) {
@@ -1337,12 +1446,15 @@ static void xml_value(struct schema_build *b, const json_t *schema, uint32_t fro
         grammar_call_edge(g, from, schema_rule(b, schema), end);
         grammar_text(g, end, str_of(PARAMETER_END), to);
     } else if (ref) {
-        const json_t *const target = resolve(b, ref);
+        ONLY(b, schema, "next to \"$ref\"", "$ref", "type");
+        const json_t *const target = narrowed_ref(b, ref, type);
         if (target)
             xml_value(b, target, from, to);
-    } else if (json_is_array(any)) {
-        ONLY(b, schema, "anyOf", "oneOf");
-        json_array_foreach(any, i, x) xml_value(b, x, from, to);
+    } else if (any) {
+        char place[24];
+        snprintf(place, sizeof place, "next to \"%s\"", key);
+        ONLY(b, schema, place, key, "type");
+        alternatives(b, any, key, type, from, to, xml_value);
     } else if (json_object_get(schema, "enum") || json_object_get(schema, "const")) {
         const uint32_t end = grammar_state_add(g);
         literals(b, schema, from, end, bare_literal);
@@ -1351,7 +1463,7 @@ static void xml_value(struct schema_build *b, const json_t *schema, uint32_t fro
         const char *const name =
             json_is_string(type) ? json_string_value(type) : implied_type(schema);
         const bool may_be_text = !name || json_is_array(type) || !strcmp(name, "string");
-        only(b, schema, supported, COUNT_OF(supported));
+        only_supported(b, schema);
         b->bare = true; /* also what could be something else: any text is some text */
         string_schema(b, may_be_text ? schema : NULL, from, to);
         b->bare = false;
@@ -1378,7 +1490,8 @@ static void xml_args(struct schema_build *b, const json_t *schema, uint32_t from
             grammar_fail(g, RC_LIMIT, "%s.$ref leads nowhere", buf_str(&b->where));
     }
     if (json_is_object(schema))
-        ONLY(b, schema, "type", "properties", "required", "additionalProperties");
+        ONLY(b, schema, "at the top of a tool's parameters", "type", "properties", "required",
+             "additionalProperties");
     required_are_allowed(b, schema);
     const json_t *const required = json_object_get(schema, "required");
     const char *key;
