@@ -257,6 +257,8 @@ static void wrong_conversations_name_the_place(void **state)
         {"{\"messages\":5}", "messages", "array"},
         {"{\"messages\":[5]}", "messages[0]", "not an object"},
         {"{\"messages\":[{\"content\":\"x\"}]}", "messages[0].role", "role"},
+        {"{\"messages\":[{\"role\":\"alien\",\"content\":\"x\"}]}", "messages[0].role",
+         "must be system"},
         {"{\"messages\":[{\"role\":\"user\",\"content\":5}]}", "messages[0].content", "string"},
         {"{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"image_url\"}]}]}",
          "messages[0].content[0]", "image_url"},

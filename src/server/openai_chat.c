@@ -60,6 +60,23 @@ static enum rc refuse_fields(const json_t *o, struct err *err)
     return rc;
 }
 
+static enum rc check_roles(const json_t *messages, struct err *err)
+{
+    static const char *const roles[] = {"system", "developer", "user", "assistant", "tool"};
+    for (size_t i = 0; i < json_array_size(messages); i++) {
+        const json_t *m = json_array_get(messages, i);
+        const char *role = json_string_value(json_object_get(m, "role"));
+        bool known = !json_is_object(m); /* which is an error of its own */
+        for (size_t k = 0; role && k < COUNT_OF(roles); k++)
+            known = known || !strcmp(role, roles[k]);
+        if (!known)
+            return err_set(err, RC_ARG,
+                           "messages[%zu].role must be system, developer, user, assistant or tool",
+                           i);
+    }
+    return RC_OK;
+}
+
 /* Text parts are what the template gets; of the others none is understood. */
 static enum rc check_parts(const json_t *messages, struct err *err)
 {
@@ -195,7 +212,9 @@ enum rc openai_conversation(struct call *c, struct talk *t, struct err *err)
         return err_set(err, RC_ARG, "messages is missing");
     if (!json_is_array(messages) || !json_array_size(messages))
         return err_set(err, RC_ARG, "messages must be an array with something in it");
-    enum rc rc = check_parts(messages, err);
+    enum rc rc = check_roles(messages, err);
+    if (!rc)
+        rc = check_parts(messages, err);
     if (!rc)
         rc = read_tools(c->body, t, err);
     if (!rc)
