@@ -259,8 +259,11 @@ static enum rc read_tools(struct messages *m, struct err *err)
         json_t *schema = json_object_get(tool, "input_schema");
         if (type && strcmp(type, "custom") != 0)
             return err_set(err, RC_UNSUPPORTED, "tools[%zu].type %.60s is not supported", i, type);
-        if (!json_is_string(name))
-            return err_set(err, RC_ARG, "tools[%zu].name must be a string", i);
+        char where[64];
+        snprintf(where, sizeof where, "tools[%zu]", i);
+        const enum rc rc = constraint_check_tool(name, schema, where, "input_schema", 128, err);
+        if (rc)
+            return rc;
         json_t *fn = json_object(), *out = json_object();
         bad = !fn || !out || json_object_set(fn, "name", name) ||
               (json_is_string(text) && json_object_set(fn, "description", text)) ||

@@ -215,6 +215,8 @@ static void errors_have_anthropics_shape(void **state)
         {hi, "\"tools\":[{\"type\":\"web_search_20250305\",\"name\":\"w\"}]", "tools[0].type",
          "web_search"},
         {hi, "\"tools\":[{}]", "tools[0].name", "string"},
+        {hi, "\"tools\":[{\"name\":\"a b\"}]", "tools[0].name", "1 to 128"},
+        {hi, "\"tools\":[{\"name\":\"a\",\"input_schema\":[]}]", "tools[0].input_schema", "object"},
         {hi, "\"tool_choice\":{\"type\":\"any\"}", "tool_choice", "no tools"},
         {hi, "\"thinking\":{}", "thinking", "type"},
         {hi, "\"mcp_servers\":[{}]", "mcp_servers", "not supported"},

@@ -275,6 +275,18 @@ static void wrong_conversations_name_the_place(void **state)
         {"\"tools\":5", "tools", "array"},
         {"\"tools\":[{\"type\":\"retrieval\"}]", "tools[0].type", "function"},
         {"\"tools\":[{\"type\":\"function\"}]", "tools[0].function.name", "string"},
+        {"\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"\"}}]",
+         "tools[0].function.name", "1 to 64"},
+        {"\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"a>b\"}}]",
+         "tools[0].function.name", "letters"},
+        {"\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"a\\u0000b\"}}]",
+         "tools[0].function.name", "letters"},
+        {"\"tools\":[{\"type\":\"function\",\"function\":{\"name\":"
+         "\"xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx\"}}]",
+         "tools[0].function.name", "1 to 64"},
+        {"\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"a.b:c-d_1\"}},{\"type\":"
+         "\"function\",\"function\":{\"name\":\"f\",\"parameters\":5}}]",
+         "tools[1].function.parameters", "object"},
         {"\"tool_choice\":\"required\"", "tool_choice", "no tools"},
         {"\"functions\":[]", "functions", "use tools"},
         {"\"store\":true", "store", "not supported"},

@@ -106,6 +106,23 @@ enum rc constraint_must_call(struct constraint *k, const json_t *tools, const ch
     return RC_OK;
 }
 
+enum rc constraint_check_tool(const json_t *name, const json_t *schema, const char *where,
+                              const char *key, size_t max, struct err *err)
+{
+    static const char allowed[] =
+        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.:";
+    if (!json_is_string(name))
+        return err_set(err, RC_ARG, "%s.name must be a string", where);
+    const size_t n = json_string_length(name);
+    if (!n || n > max || strspn(json_string_value(name), allowed) != n)
+        return err_set(err, RC_ARG,
+                       "%s.name must be 1 to %zu characters: letters, digits and _ - . :", where,
+                       max);
+    if (schema && !json_is_null(schema) && !json_is_object(schema))
+        return err_set(err, RC_ARG, "%s.%s must be an object", where, key);
+    return RC_OK;
+}
+
 bool constraint_any_strict(const json_t *tools)
 {
     size_t i;

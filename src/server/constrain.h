@@ -30,6 +30,11 @@ NODISCARD enum rc constraint_read_format(const json_t *format, const char *field
  * tool. */
 NODISCARD enum rc constraint_must_call(struct constraint *k, const json_t *tools, const char *name,
                                        struct err *err);
+/* What a request calls a tool, and the schema of its arguments (NULL or null: none).  where: the tool's
+ * place in the request; key: the schema's name there; max: characters of a name.  RC_ARG unless the
+ * name is of letters, digits and _ - . : and the schema is an object. */
+NODISCARD enum rc constraint_check_tool(const json_t *name, const json_t *schema, const char *where,
+                                        const char *key, size_t max, struct err *err);
 /* Whether a tool is strict: its calls keep its schema also where they are not asked for. */
 bool constraint_any_strict(const json_t *tools);
 void constraint_release(struct constraint *k);

@@ -115,8 +115,13 @@ static enum rc read_tools(const json_t *o, struct talk *t, struct err *err)
         if (!type || strcmp(type, "function") != 0)
             return err_set(err, RC_UNSUPPORTED,
                            "tools[%zu].type is not supported, only function is", i);
-        if (!json_is_string(json_object_get(fn, "name")))
-            return err_set(err, RC_ARG, "tools[%zu].function.name must be a string", i);
+        char where[64];
+        snprintf(where, sizeof where, "tools[%zu].function", i);
+        const enum rc rc =
+            constraint_check_tool(json_object_get(fn, "name"), json_object_get(fn, "parameters"),
+                                  where, "parameters", 64, err);
+        if (rc)
+            return rc;
     }
     t->tools = json_array_size(tools) ? json_incref(tools) : NULL;
     t->calls = t->tools != NULL;

@@ -248,8 +248,13 @@ static enum rc read_tools(struct responses *m, struct err *err)
             return err_set(err, RC_UNSUPPORTED, "tools[%zu].type custom is not supported", i);
         if (!type || strcmp(type, "function") != 0)
             continue; /* the server's own: there are none to offer */
-        if (!json_is_string(json_object_get(tool, "name")))
-            return err_set(err, RC_ARG, "tools[%zu].name must be a string", i);
+        char where[64];
+        snprintf(where, sizeof where, "tools[%zu]", i);
+        const enum rc rc = constraint_check_tool(json_object_get(tool, "name"),
+                                                 json_object_get(tool, "parameters"), where,
+                                                 "parameters", 64, err);
+        if (rc)
+            return rc;
         json_t *fn = json_object(), *out = json_object();
         for (size_t k = 0; k < COUNT_OF(copied); k++) {
             json_t *v = json_object_get(tool, copied[k]);
