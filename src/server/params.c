@@ -16,7 +16,7 @@
 /* Fields that change the text elsewhere, and the value that asks for nothing. */
 static const struct {
     const char *name;
-    enum { NUMBER, EMPTY, FALSE } kind;
+    enum { NUMBER, AT_MOST, EMPTY, FALSE } kind;
     double neutral;
 } refused[] = {
     {"dry_multiplier", NUMBER, 0},
@@ -28,7 +28,7 @@ static const struct {
     {"adaptive_target", NUMBER, -1},
     {"min_keep", NUMBER, 0},
     {"n_indent", NUMBER, 0},
-    {"t_max_predict_ms", NUMBER, 0},
+    {"t_max_predict_ms", AT_MOST, 0}, /* -1 is what clients of llama-server send */
     {"lora", EMPTY, 0},
     {"image_data", EMPTY, 0},
     {"multimodal_data", EMPTY, 0},
@@ -41,6 +41,8 @@ static bool asks_for_nothing(const json_t *v, size_t i)
         return true;
     if (refused[i].kind == NUMBER)
         return json_is_number(v) && json_number_value(v) == refused[i].neutral;
+    if (refused[i].kind == AT_MOST)
+        return json_is_number(v) && json_number_value(v) <= refused[i].neutral;
     if (refused[i].kind == EMPTY)
         return json_is_string(v) ? !json_string_length(v) : json_is_array(v) && !json_array_size(v);
     return false;

@@ -309,6 +309,7 @@ static void wrong_requests_name_the_field(void **state)
         {"{\"prompt\":\"a\",\"logit_bias\":{\"1\":\"x\"}}", "logit_bias", "number or false"},
         {"{\"prompt\":\"a\",\"n_probs\":-1}", "n_probs", "-1"},
         {"{\"prompt\":\"a\",\"mirostat\":2}", "mirostat", "not supported"},
+        {"{\"prompt\":\"a\",\"t_max_predict_ms\":1}", "t_max_predict_ms", "not supported"},
         {"{\"prompt\":\"a\",\"grammar\":\"root ::= x\"}", "grammar", "rule 'x'"},
         {"{\"prompt\":\"a\",\"lora\":[{\"id\":0}]}", "lora", "not supported"},
         {"{\"prompt\":\"a\",\"stream_options\":5}", "stream_options", "object"},
@@ -342,7 +343,8 @@ static void what_asks_for_nothing_is_no_error(void **state)
     assert_int_equal(
         ask(w, "POST", "/completion",
             "{\"prompt\":\"a\",\"mirostat\":0,\"typical_p\":1.0,\"grammar\":\"\",\"lora\":[],"
-            "\"dry_multiplier\":0,\"top_n_sigma\":-1,\"temperature\":null,\"stop\":[],"
+            "\"dry_multiplier\":0,\"top_n_sigma\":-1,\"t_max_predict_ms\":-1,\"temperature\":null,"
+            "\"stop\":[],"
             "\"id_slot\":-1,\"samplers\":[\"top_k\"],\"whatever\":{}}"),
         200);
 }
