@@ -423,7 +423,7 @@ static void write_input(struct jwrite *w, const struct buf *args)
     json_t *input = NULL;
     if (!jread_parse(buf_str(args), args->n, &input, NULL) && json_is_object(input)) {
         jwrite_json(w, "input", input);
-    } else { /* none were given, or the answer was cut off in them */
+    } else { /* none were given */
         jwrite_obj(w, "input");
         jwrite_end_obj(w);
     }
@@ -468,7 +468,9 @@ static void reply_whole(struct messages *m)
     jwrite_init(&w, &b);
     begin_message(&w, NULL, m);
     jwrite_arr(&w, "content");
-    for (size_t i = 0; i < m->said.n; i++)
+    /* a call that was cut off has no input that is JSON: it is left out */
+    const size_t n = m->said.n - said_in_call(&m->said);
+    for (size_t i = 0; i < n; i++)
         write_part(&w, &m->said.parts[i]);
     jwrite_end_arr(&w);
     jwrite_str(&w, "stop_reason", stop_reason(m, a->stop));

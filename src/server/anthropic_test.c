@@ -58,6 +58,29 @@ static void ends_have_anthropics_names(void **state)
     assert_string_equal(text_at(w, "stop_reason"), "max_tokens");
 }
 
+static void half_a_call_never_looks_whole(void **state)
+{
+    struct world *w = *state;
+    char more[1024];
+    struct buf partial = BUF_INIT;
+    w->engine.script = "hm\n</think>\n\nI will look.\n\n<tool_call>\n<function=weather>\n"
+                       "<parameter=days>\n3";
+    snprintf(more, sizeof more, "%s,\"stop_sequences\":[\"x\"],\"seed\":9006", weather_tools);
+    assert_int_equal(ask(w, "POST", "/v1/messages", request(hi, more)), 200);
+    assert_string_equal(text_at(w, "stop_reason"), "stop_sequence");
+    assert_int_equal(json_array_size(at(w, "content")), 2);
+    snprintf(more, sizeof more, "%s,\"seed\":9007,\"stream\":true", weather_tools);
+    open_stream(w, "/v1/messages", request(hi, more));
+    while (next(w)) {
+        const char *json = json_string_value(at(w, "delta.partial_json"));
+        buf_adds(&partial, json ? json : "");
+        if (at(w, "delta.stop_reason"))
+            assert_string_equal(text_at(w, "delta.stop_reason"), "max_tokens");
+    }
+    assert_string_equal(buf_str(&partial), "{\"days\":");
+    buf_release(&partial);
+}
+
 /* The prompt that an OpenAI conversation would make. */
 static void prompt_of(struct world *w, const char *body, char *out, size_t n)
 {
@@ -253,13 +276,10 @@ static void errors_have_anthropics_shape(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        T(a_message_has_anthropics_shape),
-        T(ends_have_anthropics_names),
-        T(both_protocols_make_the_same_prompt),
-        T(thinking_can_be_switched_off),
-        T(system_messages_between_others_are_taken),
-        T(a_stream_has_anthropics_events),
-        T(errors_have_anthropics_shape),
+        T(a_message_has_anthropics_shape), T(ends_have_anthropics_names),
+        T(half_a_call_never_looks_whole),  T(both_protocols_make_the_same_prompt),
+        T(thinking_can_be_switched_off),   T(system_messages_between_others_are_taken),
+        T(a_stream_has_anthropics_events), T(errors_have_anthropics_shape),
     };
     return cmocka_run_group_tests(tests, group_set_up, group_tear_down);
 }

@@ -166,6 +166,44 @@ static void heard_release(struct heard *h)
     buf_release(&h->args);
 }
 
+#define HALF_CALL "</think>\n\n<tool_call>\n<function=weather>\n<parameter=city>\nPra"
+
+static void half_a_call_never_looks_whole(void **state)
+{
+    struct world *w = *state;
+    static const struct {
+        const char *script, *more, *finish;
+    } cases[] = {
+        {HALF_CALL, ",\"stop\":\"gue\",\"seed\":9006", "stop"},
+        {HALF_CALL "\n</param", ",\"seed\":9007", "length"},
+    };
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        char more[1024];
+        struct heard h;
+        w->engine.script = cases[i].script;
+        snprintf(more, sizeof more, "%s%s", weather_tools, cases[i].more);
+        assert_int_equal(ask(w, "POST", "/v1/chat/completions", chat(more)), 200);
+        assert_string_equal(text_at(w, "choices.0.finish_reason"), cases[i].finish);
+        assert_string_equal(text_at(w, "choices.0.message.tool_calls.0.function.arguments"),
+                            "{\"city\":\"Pra");
+        snprintf(more, sizeof more, "%s%s,\"stream\":true", weather_tools, cases[i].more);
+        listen(w, chat(more), &h);
+        assert_string_equal(h.finish, cases[i].finish);
+        assert_string_equal(buf_str(&h.args), "{\"city\":\"Pra");
+        assert_string_equal(buf_str(&h.content), "");
+        heard_release(&h);
+    }
+    /* behind a whole call a stop string is an end like any */
+    struct buf script = BUF_INIT;
+    char more[1024];
+    buf_addf(&script, "</think>\n\n%s", weather_call);
+    w->engine.script = buf_str(&script);
+    snprintf(more, sizeof more, "%s,\"stop\":\"x\",\"seed\":9006", weather_tools);
+    assert_int_equal(ask(w, "POST", "/v1/chat/completions", chat(more)), 200);
+    assert_string_equal(text_at(w, "choices.0.finish_reason"), "tool_calls");
+    buf_release(&script);
+}
+
 static void a_stream_adds_up_to_the_whole_reply(void **state)
 {
     struct world *w = *state;
@@ -331,6 +369,7 @@ int main(void)
         T(reasoning_is_told_apart),
         T(a_tool_call_comes_parsed_and_coerced),
         T(a_call_cut_short_ends_with_length),
+        T(half_a_call_never_looks_whole),
         T(one_call_is_enough_when_only_one_is_wanted),
         T(a_stream_adds_up_to_the_whole_reply),
         T(log_probabilities_come_with_every_token),

@@ -266,11 +266,11 @@ static void begin_object(struct jwrite *w, struct buf *b, const struct chat *m, 
     jwrite_str(w, "system_fingerprint", "holdfast-" HOLDFAST_VERSION);
 }
 
-static const char *finish_reason(enum stop_kind stop, size_t n_calls)
+static const char *finish_reason(enum stop_kind stop, const struct said *s)
 {
     if (stop != STOP_EOG && stop != STOP_WORD)
         return "length";
-    return n_calls ? "tool_calls" : "stop";
+    return said_count(s, REPLY_CALL) && !said_in_call(s) ? "tool_calls" : "stop";
 }
 
 static void write_logprobs(struct jwrite *w, const struct chat *m, struct choice *ch)
@@ -378,8 +378,7 @@ static void reply_whole(struct chat *m)
         jwrite_u64(&w, "index", i);
         write_message(&w, &ch->said);
         write_logprobs(&w, m, ch);
-        jwrite_str(&w, "finish_reason",
-                   finish_reason(m->t.answers[i].stop, said_count(&ch->said, REPLY_CALL)));
+        jwrite_str(&w, "finish_reason", finish_reason(m->t.answers[i].stop, &ch->said));
         jwrite_end_obj(&w);
         b.failed |= ch->nomem || ch->said.nomem;
     }
@@ -503,10 +502,11 @@ static void stream_choice_end(void *ctx, uint32_t i, const struct answer *a, uin
     struct chat *m = ctx;
     struct buf b = BUF_INIT;
     struct jwrite w;
+    (void)n_calls;
     talk_keep(&m->t, i, &m->choices[i].said);
     begin_choice(m, i);
     begin_delta(m, i, &b, &w);
-    end_delta(m, i, &b, &w, finish_reason(a->stop, n_calls));
+    end_delta(m, i, &b, &w, finish_reason(a->stop, &m->choices[i].said));
 }
 
 static void reply_stream(struct chat *m)

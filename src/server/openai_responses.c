@@ -389,6 +389,21 @@ static void write_content(struct jwrite *w, const char *key, const struct said_p
     jwrite_end_obj(w);
 }
 
+/* Has the model come to its end, as far as it is known?  A stop string inside a call is none. */
+static bool is_whole(const struct responses *m)
+{
+    const enum stop_kind stop = m->t.answers[0].stop;
+    return stop == STOP_EOG || (stop == STOP_WORD && !said_in_call(&m->said));
+}
+
+/* "completed", or "incomplete" for the last part when the answer ended in it. */
+static const char *item_status(const struct responses *m, size_t i)
+{
+    const bool is_last = i + 1 == m->said.n;
+    const bool is_open = m->said.parts[i].kind != REPLY_CALL || said_in_call(&m->said);
+    return is_last && is_open && !is_whole(m) ? "incomplete" : "completed";
+}
+
 /* begun: announced only, nothing in it yet. */
 static void write_item(struct jwrite *w, const char *key, const struct responses *m, size_t i,
                        bool begun)
@@ -416,7 +431,7 @@ static void write_item(struct jwrite *w, const char *key, const struct responses
             write_content(w, NULL, p, false);
         jwrite_end_arr(w);
     }
-    jwrite_str(w, "status", begun ? "in_progress" : "completed");
+    jwrite_str(w, "status", begun ? "in_progress" : item_status(m, i));
     jwrite_end_obj(w);
 }
 
@@ -450,8 +465,7 @@ static void write_usage(struct jwrite *w, const struct responses *m)
 static void write_response(struct jwrite *w, const char *key, const struct responses *m,
                            bool finished)
 {
-    const enum stop_kind stop = finished ? m->t.answers[0].stop : STOP_NONE;
-    const bool whole = stop == STOP_EOG || stop == STOP_WORD;
+    const bool whole = finished && is_whole(m);
     jwrite_obj(w, key);
     jwrite_str(w, "id", m->id);
     jwrite_str(w, "object", "response");
@@ -460,7 +474,7 @@ static void write_response(struct jwrite *w, const char *key, const struct respo
     jwrite_null(w, "error");
     if (finished && !whole) {
         jwrite_obj(w, "incomplete_details");
-        jwrite_str(w, "reason", "max_output_tokens");
+        jwrite_str(w, "reason", m->t.answers[0].stop == STOP_WORD ? "stop" : "max_output_tokens");
         jwrite_end_obj(w);
     } else {
         jwrite_null(w, "incomplete_details");
@@ -665,11 +679,11 @@ static void stream_part(void *ctx, uint32_t choice, const struct reply_event *e)
 static void stream_end(void *ctx, uint32_t choice, const struct answer *a, uint32_t n_calls)
 {
     struct responses *m = ctx;
+    (void)a;
     (void)n_calls;
     talk_keep(&m->t, choice, &m->said);
     close_part(m);
-    const bool whole = a->stop == STOP_EOG || a->stop == STOP_WORD;
-    send_response(m, whole ? "response.completed" : "response.incomplete", true);
+    send_response(m, is_whole(m) ? "response.completed" : "response.incomplete", true);
 }
 
 /* ---- the route ---- */

@@ -129,6 +129,55 @@ static void a_stream_has_openais_events_in_order(void **state)
     buf_release(&thought);
 }
 
+static void an_answer_cut_off_has_an_incomplete_item(void **state)
+{
+    struct world *w = *state;
+    static const char half_call[] =
+        "hm\n</think>\n\nI will look.\n\n<tool_call>\n<function=weather>\n<parameter=days>\n3\n";
+    static const struct {
+        const char *script, *more, *event, *reason;
+        const char *last; /* item's status */
+        size_t n;
+    } cases[] = {
+        {half_call, "\"stop\":\"x\",\"seed\":9006", "response.incomplete", "stop", "incomplete", 3},
+        {half_call, "\"seed\":9007", "response.incomplete", "max_output_tokens", "incomplete", 3},
+        {"hm</think>\n\nfo", "\"seed\":9007", "response.incomplete", "max_output_tokens",
+         "incomplete", 2},
+        {thought_and_call, "\"seed\":9007", "response.incomplete", "max_output_tokens", "completed",
+         3},
+        {"hm</think>\n\nfo", "\"stop\":\"x\",\"seed\":9006", "response.completed", NULL,
+         "completed", 2},
+    };
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        char more[1024], path[64];
+        w->engine.script = cases[i].script;
+        snprintf(more, sizeof more, "%s,%s", weather_tools, cases[i].more);
+        assert_int_equal(ask(w, "POST", "/v1/responses", request("\"hi\"", more)), 200);
+        assert_string_equal(text_at(w, "status"), cases[i].event + strlen("response."));
+        if (cases[i].reason)
+            assert_string_equal(text_at(w, "incomplete_details.reason"), cases[i].reason);
+        assert_int_equal(json_array_size(at(w, "output")), cases[i].n);
+        for (size_t k = 0; k < cases[i].n; k++) {
+            snprintf(path, sizeof path, "output.%zu.status", k);
+            assert_string_equal(text_at(w, path), k + 1 < cases[i].n ? "completed" : cases[i].last);
+        }
+        if (cases[i].script == half_call)
+            assert_string_equal(text_at(w, "output.2.arguments"), "{\"days\":");
+        snprintf(more, sizeof more, "%s,%s,\"stream\":true", weather_tools, cases[i].more);
+        open_stream(w, "/v1/responses", request("\"hi\"", more));
+        char event[64] = "";
+        for (size_t k = 0; next(w);) {
+            snprintf(event, sizeof event, "%s", text_at(w, "type"));
+            if (strcmp(event, "response.output_item.done") != 0)
+                continue;
+            k++;
+            assert_string_equal(text_at(w, "item.status"),
+                                k < cases[i].n ? "completed" : cases[i].last);
+        }
+        assert_string_equal(event, cases[i].event);
+    }
+}
+
 static void wrong_requests_name_the_place(void **state)
 {
     struct world *w = *state;
@@ -168,9 +217,8 @@ static void wrong_requests_name_the_place(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        T(a_response_has_openais_shape),
-        T(items_make_the_prompt_that_messages_make),
-        T(a_stream_has_openais_events_in_order),
+        T(a_response_has_openais_shape),         T(items_make_the_prompt_that_messages_make),
+        T(a_stream_has_openais_events_in_order), T(an_answer_cut_off_has_an_incomplete_item),
         T(wrong_requests_name_the_place),
     };
     return cmocka_run_group_tests(tests, group_set_up, group_tear_down);

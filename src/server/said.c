@@ -29,6 +29,8 @@ struct said_part *said_add(struct said *s, const struct call *c, const char *cal
         }
         return last;
     case REPLY_CALL_END:
+        if (last && last->kind == REPLY_CALL)
+            last->ended = true;
         return NULL;
     case REPLY_ARGS:
         if (!last || last->kind != REPLY_CALL || !e->text.n)
@@ -71,4 +73,9 @@ size_t said_count(const struct said *s, enum reply_kind kind)
     for (size_t i = 0; i < s->n; i++)
         n += s->parts[i].kind == kind;
     return n;
+}
+
+bool said_in_call(const struct said *s)
+{
+    return s->n && s->parts[s->n - 1].kind == REPLY_CALL && !s->parts[s->n - 1].ended;
 }

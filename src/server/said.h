@@ -13,6 +13,7 @@ struct said_part {
     char id[48];          /* of a call */
     struct buf name;      /* of a call */
     struct buf text;      /* of a call: its arguments */
+    bool ended;           /* of a call: it is whole */
 };
 
 struct said {
@@ -29,5 +30,7 @@ void said_release(struct said *s);
 /* All parts of a kind, one after the other. */
 void said_join(const struct said *s, enum reply_kind kind, struct buf *out);
 size_t said_count(const struct said *s, enum reply_kind kind);
+/* The answer was cut off inside the call that is its last part. */
+bool said_in_call(const struct said *s);
 
 #endif

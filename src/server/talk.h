@@ -58,7 +58,7 @@ struct talk_sink {
     /* before the events of a piece, with its tokens */
     void (*piece)(void *ctx, uint32_t choice, const struct piece *p);
     void (*event)(void *ctx, uint32_t choice, const struct reply_event *e);
-    /* the choice is complete; n_calls: tool calls in it */
+    /* the choice is complete; n_calls: whole tool calls in it */
     void (*end)(void *ctx, uint32_t choice, const struct answer *a, uint32_t n_calls);
 };
 

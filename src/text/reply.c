@@ -7,7 +7,8 @@
  *    '--- no call ---+-------------------'         '-------------------'
  *
  * in holds the unsettled input.  In HEAD, JSON and NAME it begins with white space and the tag, so that
- * all of it can still come out as text.  From BODY on the call has been announced and is completed whatever comes.
+ * all of it can still come out as text.  From BODY on the call has been announced and is completed whatever comes,
+ * unless the text is cut off.
  *
  * White space is held back in TEXT until something follows it: before a call or </think> it is the
  * format's, not the reply's.
@@ -50,6 +51,7 @@ struct reply {
     size_t scan; /* bytes of in that need not be looked at again */
     enum state state;
     bool finished, nomem;
+    bool cut; /* finished, but not by the model */
 
     bool reasoning;   /* TEXT is reasoning */
     bool at_start;    /* newlines that come next belong to the tag before */
@@ -309,6 +311,15 @@ static bool step_head(struct reply *r)
     return no_call(r);
 }
 
+/* The text was cut off inside a call that has begun: its arguments stay open. */
+static bool cut_call(struct reply *r)
+{
+    if (!json_object_size(r->seen))
+        emit(r, REPLY_ARGS, str_of("{"));
+    eat(r, r->in.n);
+    return false;
+}
+
 /* ---- JSON ---- */
 
 static struct str json_text(const json_t *v)
@@ -316,11 +327,14 @@ static struct str json_text(const json_t *v)
     return (struct str){json_string_value(v), json_string_length(v)};
 }
 
-static void emit_json(struct reply *r, const json_t *v)
+/* open: without the bracket that closes it. */
+static void emit_json(struct reply *r, const json_t *v, bool open)
 {
     char *const text = json_dumps(v, JSON_COMPACT | JSON_ENCODE_ANY);
+    struct str s = text ? str_of(text) : (struct str){NULL, 0};
     r->nomem |= !text;
-    emit(r, REPLY_ARGS, text ? str_of(text) : (struct str){NULL, 0});
+    s.n -= s.n && open;
+    emit(r, REPLY_ARGS, s);
     free(text);
 }
 
@@ -349,13 +363,28 @@ static bool read_call(const struct reply *r, const json_t *v, const json_t **nam
     return false;
 }
 
-/* The value of one call or a list of them; false when any is none. */
-static bool take_calls(struct reply *r, const json_t *v)
+/* In a call that was cut off: has something come behind its name? */
+static bool name_is_whole(json_t *call)
+{
+    json_t *const fn = json_object_get(call, "function");
+    json_t *const in = json_is_object(fn) ? fn : call;
+    const char *last = "";
+    for (void *i = json_object_iter(in); i; i = json_object_iter_next(in, i))
+        last = json_object_iter_key(i);
+    return strcmp(last, json_is_string(fn) ? "function" : "name") != 0;
+}
+
+/* The value of one call or a list of them; false when any is none.  cut: the last was cut off. */
+static bool take_calls(struct reply *r, json_t *v, bool cut)
 {
     const bool is_list = json_is_array(v);
-    const size_t n = is_list ? json_array_size(v) : 1;
+    size_t n = is_list ? json_array_size(v) : 1;
     const json_t *name, *schema;
     json_t *args;
+    if (cut && n && !name_is_whole(is_list ? json_array_get(v, n - 1) : v)) {
+        cut = false;
+        n--;
+    }
     for (size_t i = 0; i < n; i++) {
         if (!read_call(r, is_list ? json_array_get(v, i) : v, &name, &args, &schema))
             return false;
@@ -366,34 +395,40 @@ static bool take_calls(struct reply *r, const json_t *v)
             return i > 0;
         if (schema)
             args = value_take_coerced(args, schema, schema);
+        const bool open = cut && i + 1 == n;
         begin_call(r, json_text(name), schema);
-        emit_json(r, args);
-        end_call(r);
+        emit_json(r, args, open);
+        if (!open)
+            end_call(r);
         json_decref(args);
     }
     return n > 0;
 }
 
-/* The value in[at, end), which is whole or as much as there will be. */
-static bool take_json(struct reply *r, size_t end)
+/* The value in[at, end), which is whole or as much as there will be; cut: which was cut off. */
+static bool take_json(struct reply *r, size_t end, bool cut)
 {
     json_t *v = json_read_lenient((struct str){r->in.p + r->at, end - r->at});
-    if (!r->args_only && v && take_calls(r, v)) {
+    bool more = !cut;
+    if (!r->args_only && v && take_calls(r, v, cut)) {
         eat(r, end);
     } else if (!r->args_only) {
-        (void)no_call(r);
+        more = no_call(r);
     } else if (json_is_object(v)) {
         if (r->schema)
             v = value_take_coerced(v, r->schema, r->schema);
-        emit_json(r, v);
-        end_call(r);
+        emit_json(r, v, cut);
+        if (!cut)
+            end_call(r);
         eat(r, end);
+    } else if (cut) {
+        more = cut_call(r);
     } else { /* not arguments: on with the call */
         r->state = BODY;
         eat(r, r->at + 1);
     }
     json_decref(v);
-    return true;
+    return more;
 }
 
 static bool step_json(struct reply *r)
@@ -413,16 +448,16 @@ static bool step_json(struct reply *r)
             j->in_string = true;
         j->depth += c == '{' || c == '[';
         if ((c == '}' || c == ']') && --j->depth == 0)
-            return take_json(r, r->scan + 1);
+            return take_json(r, r->scan + 1, false);
         for (size_t k = 0; c == '<' && k < COUNT_OF(closers); k++) { /* brackets are missing */
             const struct str close = str_of(closers[k]), rest = from(s, r->scan);
             if (str_starts(rest, close))
-                return take_json(r, r->scan);
+                return take_json(r, r->scan, false);
             if (str_starts(close, rest) && !r->finished)
                 return false;
         }
     }
-    return r->finished && take_json(r, s.n);
+    return r->finished && take_json(r, s.n, r->cut);
 }
 
 /* ---- XML ---- */
@@ -509,6 +544,8 @@ static bool step_body(struct reply *r)
         return true;
     }
     if (!s.n || partial) {
+        if (r->cut)
+            return cut_call(r);
         if (r->finished) {
             eat(r, s.n);
             end_params(r);
@@ -540,6 +577,8 @@ static bool step_key(struct reply *r)
     const int found = read_name(r, s, strlen(PARAMETER), &key, &end);
     if (found == 0)
         return false;
+    if (found < 0 && r->cut && !memchr(s.p, '>', s.n))
+        return cut_call(r);
     if (found < 0) {
         eat(r, MIN(strlen(PARAMETER), s.n));
         r->state = BODY;
@@ -592,7 +631,7 @@ static void end_value(struct reply *r, size_t n)
     } else if (!r->skipping) {
         json_t *const v = value_from_text((struct str){r->in.p, n}, r->value_schema, r->schema);
         if (v)
-            emit_json(r, v);
+            emit_json(r, v, false);
         r->nomem |= !v;
         json_decref(v);
     }
@@ -631,17 +670,18 @@ static bool step_value(struct reply *r)
         if (partial)
             break;
     }
-    if (r->finished) {
-        end_value(r, s.n && s.p[s.n - 1] == '\n' ? s.n - 1 : s.n);
+    if (r->finished && !r->cut) { /* [i, n) is the beginning of an end, here and below */
+        end_value(r, i);
+        eat(r, r->in.n);
         return true;
     }
-    if (r->streaming && i) { /* [i, n) may be the beginning of an end */
+    if (r->streaming && i) {
         emit_escaped(r, (struct str){s.p, i});
         eat(r, i);
     } else {
         r->scan = i;
     }
-    return false;
+    return r->cut && cut_call(r);
 }
 
 /* Behind a call: its closing tags, or the next object of the same tag. */
@@ -748,6 +788,12 @@ enum rc reply_finish(struct reply *r, struct err *err)
 {
     r->finished = true;
     return run(r, err);
+}
+
+enum rc reply_cut(struct reply *r, struct err *err)
+{
+    r->cut = true;
+    return reply_finish(r, err);
 }
 
 uint32_t reply_n_calls(const struct reply *r)

@@ -24,7 +24,7 @@ enum reply_kind {
     REPLY_CONTENT,   /* text: a stretch of it */
     REPLY_CALL,      /* text: the function's name; a call begins */
     REPLY_ARGS,      /* text: a stretch of the arguments' JSON object */
-    REPLY_CALL_END
+    REPLY_CALL_END   /* not of a call that reply_cut leaves unfinished */
 };
 
 struct reply_event {
@@ -51,7 +51,10 @@ void reply_free(struct reply *r);
 NODISCARD enum rc reply_add(struct reply *r, struct str text, struct err *err);
 /* The text has ended: what is held comes out, a call that is not closed is. */
 NODISCARD enum rc reply_finish(struct reply *r, struct err *err);
-/* Calls that have ended: a server that wants one only can stop generating. */
+/* The text was cut off (a limit, a stop string): as reply_finish, but a call that is not whole stays so.  Its
+ * arguments are left unclosed, no JSON, and REPLY_CALL_END does not come. */
+NODISCARD enum rc reply_cut(struct reply *r, struct err *err);
+/* Calls that have ended, whole: a server that wants one only can stop generating. */
 uint32_t reply_n_calls(const struct reply *r);
 
 #endif

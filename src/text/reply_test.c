@@ -68,6 +68,19 @@ static void expect(const char *text, const char *want)
     expect_with((struct reply_opts){.family = REPLY_QWEN_XML, .tools = tools}, text, want);
 }
 
+/* The text is cut off at its end. */
+static void expect_cut(struct reply_opts o, const char *text, const char *want)
+{
+    const struct str s = str_of(text);
+    for (size_t cut = 0; cut <= s.n; cut++) {
+        struct gathered g = {.cut = true};
+        feed(&g, &o, s, cut == 0 ? nowhere : cut == s.n ? everywhere : at_one, &cut);
+        if (strcmp(buf_str(&g.b), want) != 0)
+            fail_msg("\n%s\ncut at %zu gives\n%s\nwant\n%s", text, cut, buf_str(&g.b), want);
+        gather_release(&g);
+    }
+}
+
 static void thinking_is_told_from_content(void **state)
 {
     (void)state;
@@ -190,6 +203,66 @@ static void json_calls_are_read(void **state)
            "(0 weather {\"city\":\"x\"})");
     expect("<tool_call>{\"name\":\"nobody\",\"arguments\":{\"a\":1}}</tool_call>",
            "(0 nobody {\"a\":1})");
+}
+
+static void a_call_that_is_cut_off_stays_open(void **state)
+{
+    (void)state;
+    const struct reply_opts xml = {.family = REPLY_QWEN_XML, .tools = tools};
+    const struct reply_opts generic = {.family = REPLY_GENERIC, .tools = tools};
+    const struct reply_opts one = {.family = REPLY_QWEN_XML, .tools = tools, .max_calls = 1};
+#define CITY "<tool_call>\n<function=weather>\n<parameter=city>\nBonn"
+    static const struct {
+        const char *text, *want;
+    } cases[] = {
+        {"<tool_call>\n<function=weather>", "(0 weather {"},
+        {"<tool_call>\n<function=weather>\n<parameter=ci", "(0 weather {"},
+        {"<tool_call>\n<function=weather>\n<parameter=city>", "(0 weather {\"city\":\""},
+        {CITY, "(0 weather {\"city\":\"Bonn"},
+        {CITY "\n", "(0 weather {\"city\":\"Bonn"},
+        {CITY "\n</", "(0 weather {\"city\":\"Bonn"},
+        {CITY "\n</parameter", "(0 weather {\"city\":\"Bonn"},
+        {CITY "\n</parameter>", "(0 weather {\"city\":\"Bonn\""},
+        {CITY "\n</parameter>\n<para", "(0 weather {\"city\":\"Bonn\""},
+        {CITY "\n</parameter>\n<parameter=days>\n1", "(0 weather {\"city\":\"Bonn\",\"days\":"},
+        {CITY "\n</parameter>\n</functio", "(0 weather {\"city\":\"Bonn\""},
+        {CITY "\n</parameter>\n</function>", "(0 weather {\"city\":\"Bonn\"})"},
+        {CITY "\n</parameter>\n</function>\n</tool", "(0 weather {\"city\":\"Bonn\"})"},
+        {"<tool_call>\n<function=weather>{\"city\": \"Bo", "(0 weather {\"city\":\"Bo\""},
+        {"<tool_call>\n<function=weather>{", "(0 weather {"},
+        {"<tool_call>{\"name\":\"weather\",\"arguments\":{\"city\":\"Bo",
+         "(0 weather {\"city\":\"Bo\""},
+        {"<tool_call>{\"name\":\"weather\",\"arguments\":{\"city\":\"Bonn\"}",
+         "(0 weather {\"city\":\"Bonn\""},
+        {"<tool_call>{\"name\":\"weather\",\"arguments\":{\"city\":\"Bonn\"}}",
+         "(0 weather {\"city\":\"Bonn\"})"},
+        {"<tool_call>{\"name\":\"wea", "C[<tool_call>{\"name\":\"wea]"},
+        {"<tool_call>[{\"name\":\"ping\"},{\"name\":\"weather\",\"arguments\":{\"days\":1",
+         "(0 ping {})(1 weather {\"days\":1"},
+        {"<tool_call>[{\"name\":\"ping\",\"arguments\":{}},{\"name\":\"wea", "(0 ping {})"},
+        {"so <tool_c", "C[so <tool_c]"},
+    };
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        expect_cut(xml, cases[i].text, cases[i].want);
+        expect_cut(generic, cases[i].text, cases[i].want);
+    }
+    expect_cut(generic, "{\"name\":\"weather\",\"arguments\":{\"city\":\"Bo",
+               "(0 weather {\"city\":\"Bo\"");
+    expect_cut(one, "<tool_call><function=ping></function></tool_call>" CITY, "(0 ping {})");
+    struct gathered g = {.cut = true};
+    struct reply *r;
+    struct err err;
+    assert_int_equal(reply_new(&xml, gather, &g, &r, &err), RC_OK);
+    assert_int_equal(reply_add(r, str_of(CITY), &err), RC_OK);
+    assert_int_equal(reply_cut(r, &err), RC_OK);
+    assert_int_equal(reply_n_calls(r), 0);
+    reply_free(r);
+    gather_release(&g);
+    /* the model's own end closes the call, without pieces of a tag */
+    expect(CITY "\n</", "(0 weather {\"city\":\"Bonn\"})");
+    expect(CITY "\n</parameter", "(0 weather {\"city\":\"Bonn\"})");
+    expect(CITY " </b", "(0 weather {\"city\":\"Bonn </b\"})");
+#undef CITY
 }
 
 static void what_is_no_call_is_content(void **state)
@@ -354,7 +427,7 @@ static void no_cut_changes_what_a_reply_says(void **state)
                                      .thinking_open = rng_below(&rng, 3) == 0,
                                      .keep_thinking = rng_below(&rng, 6) == 0,
                                      .max_calls = rng_below(&rng, 4) == 0};
-        struct gathered whole = {0}, cut = {0};
+        struct gathered whole = {.cut = rng_below(&rng, 2) == 0}, cut = {.cut = whole.cut};
         const struct str s = {buf_str(&text), text.n};
         feed(&whole, &o, s, nowhere, NULL);
         for (int kind = 0; kind < 2; kind++) {
@@ -365,6 +438,9 @@ static void no_cut_changes_what_a_reply_says(void **state)
                          buf_str(&cut.b));
             gather_release(&cut);
         }
+        if (whole.in_call && json_loadb(buf_str(&whole.args), whole.args.n, 0, NULL))
+            fail_msg("SEED=%llu round %d: %s\nis cut off and looks whole: %s",
+                     (unsigned long long)test_seed(), round, buf_str(&text), buf_str(&whole.b));
         gather_release(&whole);
     }
     buf_release(&text);
@@ -444,6 +520,7 @@ int main(void)
         cmocka_unit_test(values_follow_the_schema),
         cmocka_unit_test(what_was_forgotten_is_supplied),
         cmocka_unit_test(json_calls_are_read),
+        cmocka_unit_test(a_call_that_is_cut_off_stays_open),
         cmocka_unit_test(what_is_no_call_is_content),
         cmocka_unit_test(a_call_may_stand_inside_thinking),
         cmocka_unit_test(the_generic_family_knows_other_marks),

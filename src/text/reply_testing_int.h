@@ -9,6 +9,7 @@ struct gathered {
     struct buf b;
     enum reply_kind last;
     bool in_call, any;
+    bool cut;        /* the text ends because it was cut off */
     struct buf args; /* of the current call */
     json_t *tools;
 };
@@ -51,7 +52,7 @@ static inline void gather(void *ctx, const struct reply_event *e)
 
 static inline void gather_end(struct gathered *g)
 {
-    CHECK(!g->in_call);
+    CHECK(g->cut || !g->in_call);
     if (g->any && (g->last == REPLY_REASONING || g->last == REPLY_CONTENT))
         buf_addc(&g->b, ']');
 }
@@ -60,7 +61,7 @@ static inline void gather_release(struct gathered *g)
 {
     buf_release(&g->b);
     buf_release(&g->args);
-    *g = (struct gathered){0};
+    *g = (struct gathered){.cut = g->cut};
 }
 
 /* Feeds text cut before each byte i where cut(ctx, i) says so. */
@@ -76,7 +77,7 @@ static inline void feed(struct gathered *g, const struct reply_opts *o, struct s
             CHECK(reply_add(r, (struct str){text.p + from, i - from}, &err) == RC_OK);
             from = i;
         }
-    CHECK(reply_finish(r, &err) == RC_OK);
+    CHECK((g->cut ? reply_cut(r, &err) : reply_finish(r, &err)) == RC_OK);
     reply_free(r);
     gather_end(g);
 }
