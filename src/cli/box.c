@@ -14,7 +14,6 @@ static bool there(char path[BOX_PATH_MAX], const char *dir, size_t dir_len, cons
 
 bool box_find(char path[BOX_PATH_MAX])
 {
-    static const char *const ups[] = {"/../../", "/../share/holdfast/"};
     if (there(path, "", 0, ""))
         return true;
     char exe[BOX_PATH_MAX];
@@ -23,10 +22,7 @@ bool box_find(char path[BOX_PATH_MAX])
         return false;
     exe[n] = 0;
     const size_t dir_len = (size_t)(strrchr(exe, '/') - exe);
-    for (size_t i = 0; i < COUNT_OF(ups); i++)
-        if (there(path, exe, dir_len, ups[i]))
-            return true;
-    return false;
+    return there(path, exe, dir_len, "/../../");
 }
 
 bool box_default(const char *command, const char **model)

@@ -1,4 +1,4 @@
-/* box.h - the model in the box: models/demo.gguf of a checkout, or of an installation. */
+/* box.h - the model in the box: models/demo.gguf of the checkout. */
 #ifndef HOLDFAST_CLI_BOX_H
 #define HOLDFAST_CLI_BOX_H
 
@@ -6,8 +6,8 @@
 
 enum { BOX_PATH_MAX = 4096 };
 
-/* Where it is: in ./models, else beside the program (of a build directory: ../../models; installed:
- * ../share/holdfast/models).  False when it is in none of them. */
+/* Where it is: in ./models, else two directories above the program, which is in build/PRESET.  False when
+ * it is in neither. */
 bool box_find(char path[BOX_PATH_MAX]);
 
 /* For a command that was given no -m: puts the box's path (in a static buffer) into *model and says so on

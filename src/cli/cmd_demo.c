@@ -5,31 +5,30 @@
  *     C    4,947 tokens, the first 2,531 of them A's
  *     C'   4,947 tokens, leaves A at the same place as C, and C there too
  *
- * go over HTTP to a server of our own, first with --cache-policy none, then with hold.  What is shown
- * is what the replies say; what is promised is checked, and a broken promise is a failure:
+ * go over HTTP to a server of our own, first with --cache-policy none, then with hold.  Each is pages of a
+ * log with a question at its end.  What is shown is what the replies say; what is promised is checked, and
+ * a broken promise is a failure:
  *
  *   (1) none reuses nothing;
  *   (2) with hold, C after A and B evaluates at most its own tokens and one step of the grid;
  *   (3) C' then reuses exactly the 2,531 tokens it has in common: the state at the place where C left A
  *       was kept;
- *   (4) every answer has the same bytes either way.
+ *   (4) every answer has the same bytes either way;
+ *   (5) the demo model's answers are right: a state that was restored is the one that was left.
  */
 #include "cli/cmd.h"
 
-#include <signal.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/json.h"
 #include "base/mem.h"
 #include "base/rng.h"
+#include "cli/box.h"
 #include "cli/host.h"
 #include "cli/opts.h"
 #include "gguf/gguf.h"
-#include "model/maker.h"
 #include "net/client.h"
 #include "text/bpe.h"
 #include "text/vocab.h"
@@ -39,13 +38,23 @@ enum {
     N_B = 99,
     N_COMMON = 2531,
     N_C = 4947,
-    N_PREDICT = 8,
+    N_PREDICT = 64,
     STEP = 512,
-    N_PROMPTS = 4,
-    N_LAYERS = 24
+    N_PROMPTS = 4
 };
 
-static const char *const prompt_names[N_PROMPTS] = {"A", "B", "C", "C'"};
+/* What is asked at the end of each prompt, and what the demo model's answer has to hold. */
+static const struct {
+    const char *name;
+    uint32_t n_tokens;
+    const char *lead; /* before its own pages: what makes C leave A, and C' both of them */
+    const char *question, *key;
+} asked[N_PROMPTS] = {
+    {"A", N_A, "", "What is a KV cache?", "keys and values"},
+    {"B", N_B, "", "What is a token?", "token"},
+    {"C", N_C, "Another log:\n", "What is a snapshot?", "state"},
+    {"C'", N_C, "The third one:\n", "What does prefill mean?", "prompt"},
+};
 
 struct outcome {
     uint32_t n_prompt, n_reused, n_evaluated;
@@ -56,6 +65,7 @@ struct outcome {
 
 struct demo {
     const char *model;
+    bool box; /* model is ours: what it says is known */
     uint32_t n_threads;
     struct logger lg;
     struct tokens prompts[N_PROMPTS];
@@ -64,49 +74,62 @@ struct demo {
 
 /* ---- prompts ---- */
 
-/* Random tokens that stand for text, the first of them none of unlike [n_unlike]. */
-static bool add_random(struct tokens *t, const struct vocab *v, size_t n, const token *unlike,
-                       size_t n_unlike, struct rng *rng)
+/* Appends the tokens of text; with room > 0 only so many. */
+static enum rc add_text(struct tokens *t, const struct vocab *v, const struct buf *text,
+                        bool special, size_t room, struct err *err)
 {
-    while (n) {
-        const token x = (token)rng_below(rng, vocab_size(v));
-        bool ok = vocab_type(v, x) == TOKEN_NORMAL;
-        for (size_t i = 0; i < n_unlike; i++)
-            ok = ok && x != unlike[i];
-        if (!ok)
-            continue;
-        if (!tokens_add(t, x))
-            return false;
-        n_unlike = 0;
-        n--;
-    }
-    return true;
+    const struct bpe_opts o = {.parse_special = special};
+    const size_t before = t->n;
+    const enum rc rc = bpe_encode(v, (struct str){text->p, text->n}, &o, t, err);
+    if (!rc && room)
+        t->n = MIN(t->n, before + room);
+    return rc;
 }
 
-static bool add_common(struct tokens *t, const struct tokens *from)
+/* Pages of a server's log, other ones for another seed. */
+static void write_pages(struct buf *b, size_t n_lines, uint64_t seed)
 {
-    for (size_t i = 0; i < N_COMMON; i++)
-        if (!tokens_add(t, from->v[i]))
-            return false;
-    return true;
+    static const char *const words[] = {"done", "request", "batch", "restore", "cut", "idle"};
+    struct rng rng = {seed};
+    for (size_t i = 0; i < n_lines; i++)
+        buf_addf(b, "%02u:%02u:%02u I slot %u: %s %u ms\n", rng_below(&rng, 24),
+                 rng_below(&rng, 60), rng_below(&rng, 60), rng_below(&rng, 8),
+                 words[rng_below(&rng, COUNT_OF(words))], rng_below(&rng, 9999));
 }
 
-static bool make_prompts(struct demo *d, const struct vocab *v)
+/* A system message of log lines and a question behind it; the first N_COMMON tokens are those of like, if
+ * that is given. */
+static enum rc make_prompt(const struct vocab *v, uint32_t i, const struct tokens *like,
+                           struct tokens *out, struct err *err)
 {
-    struct rng rng = {20};
-    struct tokens *p = d->prompts;
-    if (!add_random(&p[0], v, N_A, NULL, 0, &rng) || !add_random(&p[1], v, N_B, p[0].v, 1, &rng))
-        return false;
-    token taken[2] = {p[0].v[N_COMMON]}; /* what followed the common part before */
-    for (size_t i = 0; i < 2; i++) {
-        struct tokens *t = &p[2 + i];
-        if (!add_common(t, &p[0]) || !add_random(t, v, N_C - N_COMMON, taken, i + 1, &rng))
-            return false;
-        taken[1] = t->v[N_COMMON];
-    }
-    return true;
+    struct buf head = BUF_INIT, pages = BUF_INIT, tail = BUF_INIT;
+    struct tokens end = {0};
+    buf_adds(&head, "<|im_start|>system\n");
+    buf_addf(&tail,
+             "\n<|im_end|>\n<|im_start|>user\n%s<|im_end|>\n<|im_start|>assistant\n<think>\n\n</"
+             "think>\n\n",
+             asked[i].question);
+    buf_adds(&pages, asked[i].lead);
+    write_pages(&pages, asked[i].n_tokens, i); /* a line has more than one token */
+    enum rc rc = add_text(&end, v, &tail, true, 0, err);
+    if (!rc && like)
+        for (size_t at = 0; at < N_COMMON && !rc; at++)
+            rc = tokens_add(out, like->v[at]) ? RC_OK
+                                              : err_set(err, RC_NOMEM, "no memory for a prompt");
+    else if (!rc)
+        rc = add_text(out, v, &head, true, 0, err);
+    if (!rc && out->n + end.n >= asked[i].n_tokens)
+        rc = err_set(err, RC_ARG, "its vocabulary makes a prompt of the question alone");
+    if (!rc)
+        rc = add_text(out, v, &pages, false, asked[i].n_tokens - end.n - out->n, err);
+    for (size_t at = 0; at < end.n && !rc; at++)
+        rc = tokens_add(out, end.v[at]) ? RC_OK : err_set(err, RC_NOMEM, "no memory for a prompt");
+    buf_release(&head);
+    buf_release(&pages);
+    buf_release(&tail);
+    tokens_release(&end);
+    return rc;
 }
-
 /* ---- one request ---- */
 
 static void write_request(struct buf *b, const struct tokens *t)
@@ -120,7 +143,6 @@ static void write_request(struct buf *b, const struct tokens *t)
     jwrite_end_arr(&w);
     jwrite_i64(&w, "n_predict", N_PREDICT);
     jwrite_f64(&w, "temperature", 0);
-    jwrite_bool(&w, "ignore_eos", true);
     jwrite_end_obj(&w);
 }
 
@@ -187,7 +209,7 @@ static enum rc round_with(struct demo *d, const char *policy, struct outcome *ou
     for (size_t i = 0; i < N_PROMPTS && !rc; i++) {
         rc = ask(c, &d->prompts[i], &out[i], err);
         if (!rc)
-            printf("  %-6s %8u %8u %10u %8.2f s %8.2f s\n", prompt_names[i], out[i].n_prompt,
+            printf("  %-6s %8u %8u %10u %8.2f s %8.2f s\n", asked[i].name, out[i].n_prompt,
                    out[i].n_reused, out[i].n_evaluated, out[i].prefill_s, out[i].total_s);
         fflush(stdout);
     }
@@ -206,12 +228,13 @@ static bool promise(bool kept, const char *what)
 
 static bool check_promises(const struct demo *d)
 {
-    bool nothing = true, same = true;
+    bool nothing = true, same = true, right = true;
     const struct outcome *c = &d->hold[2], *c2 = &d->hold[3];
     for (size_t i = 0; i < N_PROMPTS; i++) {
         nothing = nothing && d->none[i].n_reused == 0;
         same = same && d->none[i].text.n == d->hold[i].text.n && d->none[i].text.n &&
                !memcmp(d->none[i].text.p, d->hold[i].text.p, d->none[i].text.n);
+        right = right && strstr(buf_str(&d->hold[i].text), asked[i].key);
     }
     char text[128];
     printf("\npromises\n");
@@ -224,7 +247,17 @@ static bool check_promises(const struct demo *d)
              c2->n_reused);
     ok &= promise(c2->n_reused == N_COMMON && c2->n_evaluated == N_C - N_COMMON, text);
     ok &= promise(same, "every answer has the same bytes with and without the cache");
+    if (d->box)
+        ok &= promise(right, "every answer is right");
     return ok;
+}
+
+static void say_answers(const struct demo *d)
+{
+    printf("\nanswers, each with pages of a log before the question\n");
+    for (size_t i = 0; i < N_PROMPTS; i++)
+        printf("  %-6s %s\n         %s\n", asked[i].name, asked[i].question,
+               buf_str(&d->hold[i].text));
 }
 
 static void say_savings(const struct demo *d)
@@ -245,72 +278,33 @@ static void say_savings(const struct demo *d)
 
 /* ---- the command ---- */
 
-static enum rc read_vocab(struct demo *d, struct err *err)
+static enum rc make_prompts(struct demo *d, struct err *err)
 {
     struct gguf *g = NULL;
     struct vocab *v = NULL;
     enum rc rc = gguf_open(d->model, &g, err);
     if (!rc)
         rc = vocab_open(g, &v, err);
-    if (!rc && !make_prompts(d, v))
-        rc = err_set(err, RC_NOMEM, "out of memory for the prompts");
+    for (uint32_t i = 0; i < N_PROMPTS && !rc; i++)
+        rc = make_prompt(v, i, i < 2 ? NULL : &d->prompts[0], &d->prompts[i], err);
     vocab_close(v);
     gguf_close(g);
     return rc;
 }
 
-static enum rc make_model(const char *path, const struct logger *lg, struct err *err)
+static enum rc run(struct demo *d, bool *kept, struct err *err)
 {
-    /* deep enough that a prompt takes visible time on two cores */
-    const struct maker_opts m = {
-        .preset = "mini", .type = DT_Q8_0, .seed = 1, .n_layers = N_LAYERS, .lg = lg};
-    struct maker_info info;
-    const uint64_t begun = clock_mono_ns();
-    const enum rc rc = maker_write(path, &m, &info, err);
-    if (!rc)
-        printf("made a model with random weights: %.1f M parameters, q8_0, %.1f s\n",
-               (double)info.n_params * 1e-6, (double)(clock_mono_ns() - begun) * 1e-9);
-    return rc;
-}
-
-static enum rc run(struct demo *d, bool make, bool *kept, struct err *err)
-{
-    enum rc rc = make ? make_model(d->model, &d->lg, err) : RC_OK;
-    if (!rc)
-        rc = read_vocab(d, err);
+    enum rc rc = make_prompts(d, err);
     if (!rc)
         rc = round_with(d, "none", d->none, err);
     if (!rc)
         rc = round_with(d, "hold", d->hold, err);
     if (rc)
         return rc;
+    say_answers(d);
     *kept = check_promises(d);
     say_savings(d);
     return RC_OK;
-}
-
-/* A signal handler can be handed nothing: what is to be removed when the user has seen enough. */
-static char model_dir[512], model_file[sizeof model_dir + 16];
-
-static void on_signal(int sig)
-{
-    unlink(model_file);
-    rmdir(model_dir);
-    _exit(128 + sig);
-}
-
-static bool make_place(void)
-{
-    const char *tmp = getenv("TMPDIR");
-    snprintf(model_dir, sizeof model_dir, "%s/holdfast-demo-XXXXXX", tmp && *tmp ? tmp : "/tmp");
-    if (!mkdtemp(model_dir)) {
-        perror(model_dir);
-        return false;
-    }
-    snprintf(model_file, sizeof model_file, "%s/mini.gguf", model_dir);
-    signal(SIGINT, on_signal);
-    signal(SIGTERM, on_signal);
-    return true;
 }
 
 int cmd_demo(int argc, char **argv)
@@ -319,7 +313,7 @@ int cmd_demo(int argc, char **argv)
     bool verbose = false;
     const struct opt table[] = {
         {"-m --model", OPT_STR, &d.model, .arg = "FILE",
-         .help = "a model to use instead of one made for the purpose"},
+         .help = "another model than the one in the box"},
         {"-t --threads", OPT_U32, &d.n_threads, .arg = "N", .help = "threads (one a CPU)",
          .max = 4096},
         {"-v --verbose", OPT_FLAG, &verbose, .help = "show the server's log"},
@@ -339,20 +333,14 @@ int cmd_demo(int argc, char **argv)
     }
     if (verbose)
         d.lg.level = LOG_INFO;
-    const bool make = !d.model;
-    if (make && !make_place())
-        return 1;
-    if (make)
-        d.model = model_file;
+    d.box = !d.model;
+    if (d.box && !box_default("demo", &d.model))
+        return 2;
     struct err err;
     bool kept = false;
-    const enum rc rc = run(&d, make, &kept, &err);
+    const enum rc rc = run(&d, &kept, &err);
     if (rc)
         fprintf(stderr, "holdfast demo: %s\n", err.msg);
-    if (make) {
-        unlink(model_file);
-        rmdir(model_dir);
-    }
     for (size_t i = 0; i < N_PROMPTS; i++) {
         tokens_release(&d.prompts[i]);
         buf_release(&d.none[i].text);

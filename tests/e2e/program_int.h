@@ -135,7 +135,7 @@ static inline struct client *program_client(const struct program *p)
     return c;
 }
 
-/* Starts `serve` on a free port with more options (NULL-terminated), waits until it listens. */
+/* Starts `serve` (without a model of the scene's, the one in the box) on a free port with more options (NULL-terminated), waits until it listens. */
 static inline void program_serve(struct program *p, const struct scene *s, const char *name,
                                  const char *const *more)
 {
@@ -143,9 +143,13 @@ static inline void program_serve(struct program *p, const struct scene *s, const
     snprintf(p->out, sizeof p->out, "%s/%s.out", s->dir, name);
     snprintf(p->log, sizeof p->log, "%s/%s.log", s->dir, name);
     (void)unlink(p->log);
-    const char *argv[48] = {"serve", "-m",         s->model, "--port",      "0",  "-t",
-                            "2",     "--log-file", p->log,   "--cache-ram", "256"};
-    size_t n = 11;
+    const char *argv[48] = {"serve",      "--port", "0",           "-t", "2",
+                            "--log-file", p->log,   "--cache-ram", "256"};
+    size_t n = 9;
+    if (s->model[0]) {
+        argv[n++] = "-m";
+        argv[n++] = s->model;
+    }
     while (*more && n < COUNT_OF(argv) - 1)
         argv[n++] = *more++;
     program_spawn(p, argv);

@@ -18,17 +18,19 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 
 # {x} is the term.  The last three of each list are held out of training.
 ASK = {
-    "what": ["What is {x}?", "What does {x} mean?", "Explain {x}.", "Define {x}.", "Tell me what {x} is.",
+    "what": ["Could you explain {x} to me?", "Please define {x}.", "How would you define {x}?",
+             "Can you define {x} for someone new?", "I do not know the term: {x}.", "I ask myself what {x} is.", "What is {x}?", "What does {x} mean?", "Explain {x}.", "Define {x}.", "Tell me what {x} is.",
              "Can you explain {x}?", "What do you mean by {x}?", "I do not know what {x} is.",
              "Describe {x}, please.", "{X}: what is it?", "What exactly is {x}?", "Give me a definition of {x}.",
              "In short, what is {x}?", "What is meant by {x}?", "Tell me about {x}.",
              "Please tell me what {x} means.", "Could you define {x} for me?", "I wonder what {x} is."],
-    "why": ["Why does {x} matter?", "Why is {x} important?", "What is {x} for?", "What is {x} good for?",
+    "why": ["For what do I need {x}?", "What is the reason for {x}?", "For which reason is {x} useful?",
+            "What makes {x} useful?", "Explain why {x} matters.", "Why does {x} matter?", "Why is {x} important?", "What is {x} for?", "What is {x} good for?",
             "What is the use of {x}?", "What is the point of {x}?", "Why should I care about {x}?",
             "Why would I want {x}?", "What is the purpose of {x}?", "Why do we need {x}?",
             "Tell me why {x} matters.", "Why is there {x}?", "What makes {x} important?",
             "Explain why {x} is important.", "For what reason does {x} matter?"],
-    "how": ["How does {x} work?", "How do I use {x}?", "How is {x} done?", "How does {x} function?",
+    "how": ["How exactly do I use {x}?", "Please show how {x} works.", "I want to use {x}. How?", "How does {x} work?", "How do I use {x}?", "How is {x} done?", "How does {x} function?",
             "Explain how {x} works.", "Tell me how {x} works.", "In what way does {x} work?",
             "How would I use {x}?", "What do I do with {x}?", "Show me how {x} works.",
             "How does one use {x}?", "Can you explain how {x} works?", "How exactly does {x} work?",
@@ -226,8 +228,8 @@ def padded(r, filler, messages, chars, line_chars=34):
     return m
 
 
-def tool_dialogue(r, held=False):
-    name = r.choice(list(TOOLS))
+def tool_dialogue(r, held=False, names=tuple(TOOLS)):
+    name = r.choice(names)
     pick = lambda l: r.choice(l[-HELD:] if held else l[:-HELD])
     if name == "get_weather":
         c = r.choice(CITIES)

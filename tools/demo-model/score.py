@@ -4,7 +4,8 @@
     python3 score.py --corpus DIR --url http://127.0.0.1:8080
 
 faq, follow, long: every key phrase of the answer is in the reply, which stopped by itself.
-tool: one call with the right name and arguments; then the final answer after the tool's result.
+tool: one call with the right name and arguments.
+result: the answer after the tool's result, word for word (after the call as it should have been).
 unknown: the reply says that it does not know.
 """
 import argparse
@@ -32,16 +33,23 @@ def parse_call(text):
     return {"name": m.group(1), "arguments": args}
 
 
-def right(h, reply, url):
+def right(h, reply):
     if h["set"] == "unknown":
         return "do not know" in reply
     if h["set"] == "tool":
-        if parse_call(reply) != h["want"]:
-            return False
-        after = h["after"]
-        second, stopped = complete(url, render.prompt(h["messages"] + after[:2], h["tools"]))
-        return stopped and second.strip() == after[2]["content"]
+        return parse_call(reply) == h["want"]
+    if h["set"] == "result":
+        return reply.strip() == h["answer"]
     return all(k.lower() in reply.lower() for k in h["keys"])
+
+
+def questions(corpus):
+    for line in open(os.path.join(corpus, "heldout.jsonl"), encoding="utf-8"):
+        h = json.loads(line)
+        yield h
+        if h["set"] == "tool":
+            after = h["after"]
+            yield {"set": "result", "messages": h["messages"] + after[:2], "tools": h["tools"], "answer": after[2]["content"]}
 
 
 def main():
@@ -51,10 +59,9 @@ def main():
     ap.add_argument("--misses", type=int, default=5, help="print so many of each set")
     a = ap.parse_args()
     good, all_, stops, shown = (collections.Counter() for _ in range(4))
-    for line in open(os.path.join(a.corpus, "heldout.jsonl"), encoding="utf-8"):
-        h = json.loads(line)
+    for h in questions(a.corpus):
         reply, stopped = complete(a.url, render.prompt(h["messages"], h.get("tools")))
-        ok = stopped and right(h, reply, a.url)
+        ok = stopped and right(h, reply)
         all_[h["set"]] += 1
         good[h["set"]] += ok
         stops[h["set"]] += stopped

@@ -23,6 +23,9 @@ import tokenizer as TK
 LONG = 1200  # characters of a dialogue; of those above most are left out: answers are learned in the short ones
 
 
+CALLS = ("get_weather", "calculate", "search_files", "search_files", "search_files")  # two arguments are hardest
+
+
 class Encoder:
     """The reference tokenizer with a memory for pieces: text is mostly the same words."""
 
@@ -94,7 +97,7 @@ def stream(enc, place, seed, start):
                 ids = enc(free[at:at + 1500])
                 yield ids + [eot], [0.3] * (len(ids) + 1)
             if r.random() < 0.3:
-                call = corpus.tool_dialogue(r)
+                call = corpus.tool_dialogue(r, names=CALLS)
                 ids = enc(render.dialogue({"messages": call["messages"], "tools": call["tools"], "thinking": False}))
                 yield ids + [eot], weights(ids, enc) + [0.1]
             ids = enc(render.dialogue(json.loads(line)))
