@@ -449,11 +449,10 @@ static void write_part(struct jwrite *w, const struct said_part *p)
     jwrite_end_obj(w);
 }
 
-static void keep_end(void *ctx, uint32_t choice, const struct answer *a, uint32_t n_calls)
+static void keep_end(void *ctx, uint32_t choice, const struct answer *a)
 {
     struct messages *m = ctx;
     (void)a;
-    (void)n_calls;
     talk_keep(&m->t, choice, &m->said);
 }
 
@@ -594,12 +593,11 @@ static void stream_part(void *ctx, uint32_t choice, const struct reply_event *e)
         send_delta(m, p->kind, e->text);
 }
 
-static void stream_end(void *ctx, uint32_t choice, const struct answer *a, uint32_t n_calls)
+static void stream_end(void *ctx, uint32_t choice, const struct answer *a)
 {
     struct messages *m = ctx;
     struct buf b = BUF_INIT;
     struct jwrite w;
-    (void)n_calls;
     talk_keep(&m->t, choice, &m->said);
     stop_block(m);
     begin_event(&w, &b, "message_delta");

@@ -312,11 +312,10 @@ static void keep_event(void *ctx, uint32_t i, const struct reply_event *e)
     said_add(&m->choices[i].said, m->c, "call_", e, &fresh);
 }
 
-static void keep_end(void *ctx, uint32_t i, const struct answer *a, uint32_t n_calls)
+static void keep_end(void *ctx, uint32_t i, const struct answer *a)
 {
     struct chat *m = ctx;
     (void)a;
-    (void)n_calls;
     talk_keep(&m->t, i, &m->choices[i].said);
 }
 
@@ -497,12 +496,11 @@ static void stream_delta(void *ctx, uint32_t i, const struct reply_event *e)
     end_delta(m, i, &b, &w, NULL);
 }
 
-static void stream_choice_end(void *ctx, uint32_t i, const struct answer *a, uint32_t n_calls)
+static void stream_choice_end(void *ctx, uint32_t i, const struct answer *a)
 {
     struct chat *m = ctx;
     struct buf b = BUF_INIT;
     struct jwrite w;
-    (void)n_calls;
     talk_keep(&m->t, i, &m->choices[i].said);
     begin_choice(m, i);
     begin_delta(m, i, &b, &w);

@@ -528,11 +528,10 @@ static void keep_event(void *ctx, uint32_t choice, const struct reply_event *e)
     said_add(&m->said, m->c, "call_", e, &fresh);
 }
 
-static void keep_end(void *ctx, uint32_t choice, const struct answer *a, uint32_t n_calls)
+static void keep_end(void *ctx, uint32_t choice, const struct answer *a)
 {
     struct responses *m = ctx;
     (void)a;
-    (void)n_calls;
     talk_keep(&m->t, choice, &m->said);
 }
 
@@ -676,11 +675,10 @@ static void stream_part(void *ctx, uint32_t choice, const struct reply_event *e)
         send_text(m, m->said.n - 1, false, e->text);
 }
 
-static void stream_end(void *ctx, uint32_t choice, const struct answer *a, uint32_t n_calls)
+static void stream_end(void *ctx, uint32_t choice, const struct answer *a)
 {
     struct responses *m = ctx;
     (void)a;
-    (void)n_calls;
     talk_keep(&m->t, choice, &m->said);
     close_part(m);
     send_response(m, is_whole(m) ? "response.completed" : "response.incomplete", true);

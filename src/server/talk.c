@@ -197,7 +197,7 @@ static bool take_piece(struct talk *t, uint32_t i, const struct piece *p,
     if (a->stop == STOP_EOG ? reply_finish(r, err) : reply_cut(r, err))
         return false;
     if (sink->end)
-        sink->end(ctx, i, a, reply_n_calls(r));
+        sink->end(ctx, i, a);
     return true;
 }
 

@@ -58,8 +58,8 @@ struct talk_sink {
     /* before the events of a piece, with its tokens */
     void (*piece)(void *ctx, uint32_t choice, const struct piece *p);
     void (*event)(void *ctx, uint32_t choice, const struct reply_event *e);
-    /* the choice is complete; n_calls: whole tool calls in it */
-    void (*end)(void *ctx, uint32_t choice, const struct answer *a, uint32_t n_calls);
+    /* the choice is complete */
+    void (*end)(void *ctx, uint32_t choice, const struct answer *a);
 };
 
 /* messages, tools and the template's variables of an OpenAI request's body (openai_chat.c). */
