@@ -147,7 +147,7 @@ void cache_unplan(struct cache *c, snap_id id, enum ghost_why why, uint64_t now_
 
 static void drop(struct cache *c, snap_id id, uint64_t now_ns)
 {
-    entry_leave(c, id, GHOST_EVICTED, now_ns);
+    entry_leave(c, id, entry_at(c, id)->broken ? GHOST_UNREADABLE : GHOST_EVICTED, now_ns);
     if (c->o.ops.drop)
         c->o.ops.drop(c->o.ops.ctx, id);
 }

@@ -120,6 +120,7 @@ struct plan {
     /* why lcp - start tokens are evaluated again; the five add up to it */
     uint32_t lost_placement, lost_rejected, lost_evicted, lost_minimum, lost_last;
     uint64_t evicted_ns; /* with lost_evicted: when that entry went */
+    bool unreadable;     /* with lost_evicted: because its file could not be read */
     bool forks;          /* at lcp an earlier path goes on otherwise (else it ends there) */
     /* restore is on disk, or on its way from there for another request: read its snapshot and the KV of
      * [fetch_from, start) (what lies before is in memory: cache_donor), then cache_fetched(). */

@@ -25,7 +25,7 @@ enum entry_state {
     ENTRY_RESERVED, /* offered: the driver is copying the state */
     ENTRY_LIVE
 };
-enum ghost_why { GHOST_EVICTED, GHOST_DEAR, GHOST_SMALL, GHOST_ABANDONED };
+enum ghost_why { GHOST_EVICTED, GHOST_UNREADABLE, GHOST_DEAR, GHOST_SMALL, GHOST_ABANDONED };
 
 /* A position on a path whose state is kept or about to be (live), or was found not worth keeping (ghost).
  * "Live" here and below means PLANNED, RESERVED or LIVE: all three take part in bytes and ranking alike; only

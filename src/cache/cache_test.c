@@ -995,6 +995,109 @@ static void a_budget_smaller_than_a_snapshot_keeps_nothing(void **state)
     cache_free(c);
 }
 
+static uint32_t lost(const struct plan *p)
+{
+    return p->lost_placement + p->lost_rejected + p->lost_evicted + p->lost_minimum + p->lost_last;
+}
+
+/* A prompt, and one that goes on past it and its reply after the state at its end has gone. */
+static void a_state_that_has_gone_is_not_called_too_small_by_the_reply_behind_it(void **state)
+{
+    (void)state;
+    static const uint32_t replies[] = {1, 8, 24};
+    enum { N = 2000 };
+    static token t[N + 200];
+    for (size_t i = 0; i < COUNT_OF(replies) * 3; i++) {
+        const uint32_t gen = replies[i / 3];
+        struct cache *c = roomy(0);
+        struct plan p;
+        struct cache_entry e;
+        fill(t, 0, COUNT_OF(t), i);
+        serve(c, t, N, gen, &p);
+        snap_id end = cache_find(c, t, N - 1);
+        assert_true(end && cache_drop(c, end));
+        if (i % 3)
+            while (cache_entry_at(c, 0, &e))
+                assert_true(cache_drop(c, e.id));
+        if (i % 3 == 2) { /* nor is it remembered that there was one */
+            while (c->n_ghosts && entry_at(c, c->ghost_newest)->why == GHOST_EVICTED)
+                entry_forget(c, c->ghost_newest);
+        }
+        serve(c, t, N + 200, 0, &p);
+        assert_int_equal(p.lcp, N + gen);
+        assert_int_equal(lost(&p), p.lcp - p.start);
+        assert_true(p.lost_minimum <= gen + 1);
+        assert_int_equal(p.lost_minimum + p.lost_evicted, p.lcp - p.start);
+        if (i % 3)
+            assert_int_equal(p.start, 0);
+        if (i % 3 < 2)
+            assert_int_equal(p.lost_evicted, N - 1 - p.start);
+        cache_free(c);
+    }
+}
+
+static enum spill_result spill_at_once(void *ctx, const struct cache_spill *s)
+{
+    (void)ctx;
+    (void)s;
+    return SPILL_DONE;
+}
+
+/* gen: tokens of the reply; at: the state that is read back */
+static void unreadable(uint64_t ram_bytes, uint32_t gen, uint32_t at)
+{
+    enum { N = 2000 };
+    static token t[N + 400];
+    const struct cache_opts o = {.ram_bytes = ram_bytes,
+                                 .disk_bytes = 4 * GIB,
+                                 .snap_bytes = 19 * MIB,
+                                 .token_bytes = 12288,
+                                 .page_tokens = 64,
+                                 .rates = {100, 1e9, 1e9},
+                                 .ops = {.drop = drop_nothing,
+                                         .spill = spill_at_once,
+                                         .drop_ram = drop_nothing,
+                                         .drop_disk = drop_nothing}};
+    struct cache *c;
+    struct plan p, waiting;
+    assert_int_equal(cache_new(&o, &c, NULL), RC_OK);
+    fill(t, 0, COUNT_OF(t), 3);
+    serve(c, t, N, gen, &p);
+    cache_shrink(c, UINT64_MAX, 0);
+    const struct plan_req on = {.prompt = t, .n = N + 400}, same = {.prompt = t, .n = N + gen + 1};
+    assert_int_equal(plan_make(c, &on, 0, &p, NULL), RC_OK);
+    assert_true(p.fetch);
+    assert_int_equal(p.start, at);
+    assert_int_equal(plan_make(c, &same, 0, &waiting, NULL), RC_OK);
+    assert_int_equal(waiting.restore, p.restore);
+    cache_fetched(c, p.restore, false, 0);
+    /* made again while the other one still holds it, and when it has gone */
+    for (int i = 0; i < 2; i++) {
+        plan_done(c, i ? &waiting : &p, t, 0, 0);
+        assert_int_equal(plan_make(c, &on, 0, &p, NULL), RC_OK);
+        assert_int_equal(p.lcp, N + gen);
+        assert_true(p.start < at);
+        assert_true(p.unreadable);
+        assert_int_equal(p.lost_evicted, at - p.start);
+        assert_int_equal(lost(&p), p.lcp - p.start);
+        cache_check(c);
+        if (p.fetch)
+            cache_fetched(c, p.restore, true, 0);
+        plan_done(c, &p, t, 0, 0);
+    }
+    cache_free(c);
+}
+
+static void a_file_that_cannot_be_read_is_no_rejection(void **state)
+{
+    (void)state;
+    static const uint64_t budgets[] = {4 * GIB, 100 * MIB};
+    for (size_t i = 0; i < COUNT_OF(budgets); i++) {
+        unreadable(budgets[i], 40, 2040);
+        unreadable(budgets[i], 8, 1999); /* the reply is too short for a state of its own */
+    }
+}
+
 static void the_tree_counts_against_the_budget_when_asked_to(void **state)
 {
     (void)state;
@@ -1038,6 +1141,8 @@ int main(void)
         cmocka_unit_test(absurd_requests_are_refused_with_a_reason),
         cmocka_unit_test(a_pinned_entry_outlives_any_pressure),
         cmocka_unit_test(a_budget_smaller_than_a_snapshot_keeps_nothing),
+        cmocka_unit_test(a_state_that_has_gone_is_not_called_too_small_by_the_reply_behind_it),
+        cmocka_unit_test(a_file_that_cannot_be_read_is_no_rejection),
         cmocka_unit_test(the_tree_counts_against_the_budget_when_asked_to),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -94,7 +94,7 @@ static struct lookup look_up(const struct cache *c, const struct plan_req *r, bo
     return l;
 }
 
-/* The deepest kept entry of the path that was not worth reading, if it is deeper than start. */
+/* The deepest kept entry of the path that was not worth reading or could not be, if it is deeper than start. */
 static snap_id left_on_disk(const struct cache *c, const struct lookup *l)
 {
     for (uint32_t i = l->path->n; i-- > 0;)
@@ -103,7 +103,7 @@ static snap_id left_on_disk(const struct cache *c, const struct lookup *l)
             const struct entry *e = entry_at(c, id);
             if (e->pos <= l->start)
                 return 0;
-            if (e->pos <= l->limit && e->state == ENTRY_LIVE && !e->broken)
+            if (e->pos <= l->limit && e->state == ENTRY_LIVE)
                 return id;
         }
     return 0;
@@ -136,8 +136,40 @@ static void promise(struct active *a, uint32_t pos)
     a->promised[a->n_promised++] = pos;
 }
 
+struct told {
+    const struct entry *unreadable; /* the deepest, or NULL */
+    const struct entry *ghost;      /* the deepest evicted or rejected, or NULL */
+    uint32_t small;                 /* deepest place too close to an entry above it, or 0 */
+};
+
+/* A ghost whose request ended before its turn tells nothing, and one that was too small tells of the entry it
+ * was too close to.  What could not be read was found by a plan that was made again, and what that plan rejected
+ * it rejected beside that. */
+static struct told what_ghosts_tell(const struct cache *c, const struct lookup *l)
+{
+    struct told t = {0};
+    for (uint32_t i = l->path->n; i-- > 0;)
+        for (snap_id id = radix_at(&c->tree, l->path->nodes[i])->ghost; id;
+             id = entry_at(c, id)->next) {
+            const struct entry *e = entry_at(c, id);
+            if (e->pos <= l->start)
+                return t;
+            if (e->pos > l->limit || e->why == GHOST_ABANDONED)
+                continue;
+            if (e->why == GHOST_UNREADABLE) {
+                t.unreadable = e;
+                return t;
+            }
+            if (e->why == GHOST_SMALL)
+                t.small = t.small ? t.small : e->pos;
+            else
+                t.ghost = t.ghost ? t.ghost : e;
+        }
+    return t;
+}
+
 /* Splits done - start into causes, from the deep end: what an entry at the last token would have given but for the
- * rule that one token is evaluated; what the deepest ghost would have; the rest. */
+ * rule that one token is evaluated; what the deepest entry that was there or was rejected would have; the rest. */
 static void attribute(const struct cache *c, const struct plan_req *r, const struct lookup *l,
                       struct plan *plan)
 {
@@ -152,19 +184,33 @@ static void attribute(const struct cache *c, const struct plan_req *r, const str
     if (unread) { /* it went from memory, and reading it back takes longer than what it saves */
         plan->lost_evicted = entry_at(c, unread)->pos - top;
         top = entry_at(c, unread)->pos;
+        plan->unreadable = entry_at(c, unread)->broken;
     }
-    const struct entry *g = l->ghost ? entry_at(c, l->ghost) : NULL;
+    const struct told t = what_ghosts_tell(c, l);
+    if (t.unreadable && t.unreadable->pos > top) {
+        plan->lost_evicted += t.unreadable->pos - top;
+        plan->evicted_ns = t.unreadable->gone_ns;
+        plan->unreadable = true;
+        top = t.unreadable->pos;
+    }
+    const struct entry *g = t.ghost;
     if (g && g->pos > top) {
         const uint32_t lost = g->pos - top;
         top = g->pos;
-        if (g->why == GHOST_EVICTED) {
+        if (g->why == GHOST_DEAR) {
+            plan->lost_rejected = lost;
+        } else {
             plan->lost_evicted += lost;
             plan->evicted_ns = g->gone_ns;
-        } else if (g->why == GHOST_SMALL) {
-            plan->lost_minimum = lost;
-        } else {
-            plan->lost_rejected = lost;
         }
+    }
+    if (t.small > top) {
+        const uint32_t lost = t.small - top;
+        top = t.small;
+        if (lost < MIN_TOKENS)
+            plan->lost_minimum = lost;
+        else /* it was too close to an entry that is not even remembered */
+            plan->lost_evicted += lost;
     }
     if (l->limit - top < MIN_TOKENS)
         plan->lost_minimum += l->limit - top;

@@ -35,7 +35,7 @@ static void add_losses(struct buf *out, const struct turn *t)
         bool dated;
     } causes[] = {{"no snapshot placed", p->lost_placement, false},
                   {"not admitted", p->lost_rejected, false},
-                  {"evicted", p->lost_evicted, true},
+                  {p->unreadable ? "unreadable on disk" : "evicted", p->lost_evicted, true},
                   {"too few to keep", p->lost_minimum, false},
                   {"for the last token", p->lost_last, false}};
     const char *sep = " ";

@@ -85,6 +85,7 @@ void explained_from(struct explained *e, const struct piece *last, const struct 
     e->lost_minimum = p->lost_minimum;
     e->lost_last = p->lost_last;
     e->evicted_ns = p->evicted_ns;
+    e->unreadable = p->unreadable;
     find_message(e, hints, n_hints);
 }
 
@@ -144,6 +145,8 @@ static void add_sentence(struct buf *b, const struct explained *e, uint64_t budg
                  "a state there was worth less than what it would have displaced, under a budget "
                  "of %.1f MiB.",
                  (double)budget / MIB);
+    else if (!strcmp(cause, "evicted") && e->unreadable)
+        buf_adds(b, "the state there was on disk, and its file could not be read.");
     else if (!strcmp(cause, "evicted") && e->evicted_ns && e->evicted_ns <= now_ns)
         buf_addf(b, "the state there was evicted %.0f s ago, under a budget of %.1f MiB.",
                  (double)(now_ns - e->evicted_ns) * 1e-9, (double)budget / MIB);

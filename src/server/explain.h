@@ -28,6 +28,7 @@ struct explained {
     bool disk, forks;
     uint32_t lost_placement, lost_rejected, lost_evicted, lost_minimum, lost_last;
     uint64_t evicted_ns;
+    bool unreadable; /* evicted: its file could not be read */
     /* the message in which the prompt leaves what was known; n_messages 0: not known */
     uint32_t n_messages, message, offset;
     char role;

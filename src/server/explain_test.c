@@ -107,6 +107,7 @@ static void causes_are_told_apart(void **state)
           .lost_placement = 10,
           .t = {.n_prompt = 100, .n_reused = 30}},
          "evicted"},
+        {{.lcp = 2007, .lost_evicted = 1999, .lost_minimum = 8, .t.n_prompt = 2100}, "evicted"},
         {{.lcp = 80, .lost_rejected = 80, .t.n_prompt = 100}, "rejected"},
         {{.lcp = 80, .lost_placement = 80, .t.n_prompt = 100}, "placement"},
         /* what a request in flight had, was not lost */
@@ -116,6 +117,22 @@ static void causes_are_told_apart(void **state)
     for (size_t i = 0; i < COUNT_OF(cases); i++)
         if (strcmp(explained_cause(&cases[i].e), cases[i].cause) != 0)
             fail_msg("case %zu: %s, not %s", i, explained_cause(&cases[i].e), cases[i].cause);
+}
+
+static void a_file_that_cannot_be_read_is_told(void **state)
+{
+    struct world *w = *state;
+    w->engine.plan = (struct plan){.lcp = 6, .lost_evicted = 6, .evicted_ns = 1};
+    for (int i = 0; i < 2; i++) {
+        char id[64];
+        w->engine.plan.unreadable = i;
+        assert_int_equal(ask(w, "POST", "/completion", "{\"prompt\":\"abcdefgh\",\"n_predict\":2}"),
+                         200);
+        snprintf(id, sizeof id, "%s", text_at(w, "id"));
+        explain(w, id);
+        assert_string_equal(text_at(w, "prompts.0.cause"), "evicted");
+        assert_int_equal(!!strstr(text_at(w, "prompts.0.text"), "its file could not be read"), i);
+    }
 }
 
 static void the_oldest_are_forgotten_and_no_more_is_kept(void **state)
@@ -153,6 +170,7 @@ int main(void)
         T(a_response_of_every_protocol_is_explained_by_its_id),
         T(a_divergence_is_told_by_message_and_offset),
         T(causes_are_told_apart),
+        T(a_file_that_cannot_be_read_is_told),
         T(the_oldest_are_forgotten_and_no_more_is_kept),
         T(what_is_not_known_is_said),
     };
