@@ -305,7 +305,8 @@ static void several_choices_evaluate_their_prompt_once(void **state)
     assert_int_equal(json_array_size(at(server.json, "choices")), 3);
     assert_int_equal(ask(&server, "GET", "/metrics", NULL), 200);
     const double after = strtod(strstr(buf_str(&server.reply), name) + sizeof name - 1, NULL);
-    assert_true(after - before < 500 + 2 * 64);
+    if (after - before >= 500 + 2 * 64)
+        fail_msg("%g tokens evaluated", after - before);
     buf_release(&b);
 }
 
