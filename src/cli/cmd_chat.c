@@ -24,11 +24,14 @@ struct talk {
     json_t *messages;
 };
 
-/* Takes over o. */
-static void add_message(struct talk *t, json_t *o)
+static enum rc add_message(struct talk *t, const char *role, const char *content,
+                           const char *reasoning, struct err *err)
 {
+    json_t *o = json_pack("{s:s, s:s, s:s*}", "role", role, "content", content, "reasoning_content",
+                          reasoning);
     if (!o || json_array_append_new(t->messages, o))
-        abort(); /* out of memory, as mem_alloc has it */
+        return err_set(err, RC_ARG, "the %s's text is not UTF-8", role);
+    return RC_OK;
 }
 
 static void write_request(const struct talk *t, struct buf *b)
@@ -139,15 +142,16 @@ static enum rc stream_reply(struct talk *t, struct buf *content, struct buf *rea
 static enum rc ask(struct talk *t, const char *text, struct err *err)
 {
     struct buf content = BUF_INIT, reasoning = BUF_INIT;
-    add_message(t, json_pack("{s:s, s:s}", "role", "user", "content", text));
-    enum rc rc = stream_reply(t, &content, &reasoning, err);
+    enum rc rc = add_message(t, "user", text, NULL, err);
+    if (rc)
+        return rc;
+    rc = stream_reply(t, &content, &reasoning, err);
     putchar('\n');
     if (rc)
         json_array_remove(t->messages, json_array_size(t->messages) - 1);
     else
-        add_message(t,
-                    json_pack("{s:s, s:s, s:s*}", "role", "assistant", "content", buf_str(&content),
-                              "reasoning_content", reasoning.n ? buf_str(&reasoning) : NULL));
+        rc = add_message(t, "assistant", buf_str(&content),
+                         reasoning.n ? buf_str(&reasoning) : NULL, err);
     buf_release(&content);
     buf_release(&reasoning);
     return rc;
@@ -194,8 +198,8 @@ static enum rc talk(struct talk *t, const char *prompt, struct err *err)
     snprintf(url, sizeof url, "http://127.0.0.1:%u", host_port(h));
     rc = client_new(url, NULL, &t->client, err);
     t->messages = json_array();
-    if (t->system)
-        add_message(t, json_pack("{s:s, s:s}", "role", "system", "content", t->system));
+    if (!rc && t->system)
+        rc = add_message(t, "system", t->system, NULL, err);
     if (!rc)
         rc = prompt ? ask(t, prompt, err) : converse(t, err);
     json_decref(t->messages);
