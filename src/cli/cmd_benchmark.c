@@ -83,7 +83,6 @@ static bool parse_name(const char *option, const char *s, const char *const *nam
 
 static const char *const formats[] = {
     [FORMAT_MD] = "md", [FORMAT_JSON] = "json", [FORMAT_CSV] = "csv"};
-static const char *const kv_types[] = {[KV_F16] = "f16", [KV_F32] = "f32", [KV_Q8_0] = "q8_0"};
 
 static enum opts_result parse(struct bench *b, int argc, char **argv)
 {
@@ -126,16 +125,18 @@ static enum opts_result parse(struct bench *b, int argc, char **argv)
         fprintf(stderr, "holdfast bench: which model? (-m FILE)\n");
         return OPTS_ERROR;
     }
-    size_t format, kv;
+    size_t format;
     if (!parse_list("-p", b->prompts, MAX_TEST_TOKENS, &b->n_prompt) ||
         !parse_list("-n", b->gens, MAX_TEST_TOKENS, &b->n_gen) ||
         !parse_list("-d", b->depths, MAX_TEST_TOKENS, &b->n_depth) ||
         !parse_list("-t", b->threads, POOL_MAX_THREADS, &b->n_threads) ||
-        !parse_name("-o", b->output, formats, COUNT_OF(formats), &format) ||
-        !parse_name("-ctk", b->kv_name, kv_types, COUNT_OF(kv_types), &kv))
+        !parse_name("-o", b->output, formats, COUNT_OF(formats), &format))
         return OPTS_ERROR;
+    if (!kv_type_parse(b->kv_name, &b->kv_type)) {
+        fprintf(stderr, "holdfast bench: -ctk is one of f16 f32 q8_0\n");
+        return OPTS_ERROR;
+    }
     b->format = (enum format)format;
-    b->kv_type = (enum kv_type)kv;
     b->lg = (struct logger){.level = b->quiet ? LOG_WARN : LOG_INFO, .out = stderr};
     return OPTS_OK;
 }

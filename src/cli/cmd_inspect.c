@@ -16,7 +16,7 @@
 enum { N_SHOWN = 8, TEXT_SHOWN = 64 }; /* elements of an array, bytes of a text */
 
 struct inspect {
-    const char *path, *kv_name;
+    const char *path;
     enum kv_type kv_type;
     const struct gguf *g;
     bool is_model; /* else err says why not */
@@ -234,8 +234,8 @@ static void add_cost(struct buf *b, const struct inspect *in)
     buf_addf(b, "weights     %s\n", size_text(m->weight_bytes).s);
     buf_addf(b, "snapshot    %s for the recurrent state at one position\n",
              size_text(shape_snap_bytes(s)).s);
-    buf_addf(b, "KV (%s)%*s%s a token, in pages of %d tokens (%s)\n", in->kv_name,
-             (int)(7 - strlen(in->kv_name)), "", size_text(token_bytes).s, KV_PAGE,
+    buf_addf(b, "KV (%s)%*s%s a token, in pages of %d tokens (%s)\n", kv_type_name(in->kv_type),
+             (int)(7 - strlen(kv_type_name(in->kv_type))), "", size_text(token_bytes).s, KV_PAGE,
              size_text(shape_page_bytes(s)).s);
     buf_addf(b, "            %s for the trained context of %" PRIu32 " tokens\n",
              size_text(token_bytes * m->n_ctx_train).s, m->n_ctx_train);
@@ -353,7 +353,7 @@ static void json_model(struct jwrite *w, const struct inspect *in)
     jwrite_u64(w, "n_params", m->n_params);
     jwrite_u64(w, "weight_bytes", m->weight_bytes);
     jwrite_u64(w, "snapshot_bytes", shape_snap_bytes(&m->shape));
-    jwrite_str(w, "kv_type", in->kv_name);
+    jwrite_str(w, "kv_type", kv_type_name(in->kv_type));
     jwrite_u64(w, "kv_token_bytes", shape_token_bytes(&m->shape));
     jwrite_u64(w, "kv_page_tokens", KV_PAGE);
     jwrite_end_obj(w);
@@ -378,21 +378,6 @@ static void add_json(struct buf *b, const struct inspect *in, bool with_tensors)
 }
 
 /* ---- the command ---- */
-
-static bool kv_type_by_name(const char *name, struct inspect *in)
-{
-    static const struct {
-        const char *name;
-        enum kv_type type;
-    } kv_types[] = {{"f16", KV_F16}, {"f32", KV_F32}, {"q8_0", KV_Q8_0}};
-    for (size_t i = 0; i < COUNT_OF(kv_types); i++)
-        if (!strcasecmp(kv_types[i].name, name)) {
-            in->kv_name = kv_types[i].name;
-            in->kv_type = kv_types[i].type;
-            return true;
-        }
-    return false;
-}
 
 static int print_report(struct inspect *in, bool json, bool with_tensors)
 {
@@ -441,7 +426,7 @@ int cmd_inspect(int argc, char **argv)
     case OPTS_OK:
         break;
     }
-    if (!kv_type_by_name(kv, &in)) {
+    if (!kv_type_parse(kv, &in.kv_type)) {
         fprintf(stderr, "holdfast inspect: --cache-type-k is f16, f32 or q8_0, not '%s'\n", kv);
         return 2;
     }

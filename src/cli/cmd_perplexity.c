@@ -63,12 +63,8 @@ static enum opts_result parse(struct perplexity *p, int argc, char **argv)
                         "(holdfast perplexity --help)\n");
         return OPTS_ERROR;
     }
-    static const char *const names[] = {[KV_F16] = "f16", [KV_F32] = "f32", [KV_Q8_0] = "q8_0"};
-    for (size_t i = 0; i < COUNT_OF(names); i++)
-        if (!strcasecmp(p->kv_name, names[i])) {
-            p->kv_type = (enum kv_type)i;
-            return OPTS_OK;
-        }
+    if (kv_type_parse(p->kv_name, &p->kv_type))
+        return OPTS_OK;
     fprintf(stderr, "holdfast perplexity: -ctk is one of f16, f32, q8_0\n");
     return OPTS_ERROR;
 }

@@ -291,26 +291,12 @@ static bool set_keys(struct settings *s)
     return s->n_keys || wrong("--api-key or --api-key-file has no key in it");
 }
 
-static bool kv_type_of(const char *name, enum kv_type *out)
-{
-    static const struct {
-        const char *name;
-        enum kv_type type;
-    } types[] = {{"f16", KV_F16}, {"f32", KV_F32}, {"q8_0", KV_Q8_0}};
-    for (size_t i = 0; i < COUNT_OF(types); i++)
-        if (!strcasecmp(name, types[i].name)) {
-            *out = types[i].type;
-            return true;
-        }
-    return false;
-}
-
 static bool set_kv_type(struct settings *s)
 {
     enum kv_type k = KV_F16, v = KV_F16;
-    if (s->type_k && !kv_type_of(s->type_k, &k))
+    if (s->type_k && !kv_type_parse(s->type_k, &k))
         return wrong("--cache-type-k is f16, f32 or q8_0");
-    if (s->type_v && !kv_type_of(s->type_v, &v))
+    if (s->type_v && !kv_type_parse(s->type_v, &v))
         return wrong("--cache-type-v is f16, f32 or q8_0");
     if (s->type_k && s->type_v && k != v)
         return wrong("--cache-type-k and --cache-type-v must be the same");

@@ -214,24 +214,18 @@ enum rc segment_shorten(const char *path, const struct shape *s, const struct se
 
 /* ---- reading --------------------------------------------------------------------------------- */
 
-static const char *kv_name(uint64_t t)
-{
-    static const char *const names[] = {[KV_F16] = "f16", [KV_F32] = "f32", [KV_Q8_0] = "q8_0"};
-    return t < COUNT_OF(names) ? names[t] : "?";
-}
-
 static enum rc check_maker(const uint8_t *f, const struct shape *s, const char *kernels,
                            const char *path, struct err *err)
 {
     char made[NAME_BYTES + 1] = "";
     memcpy(made, f + AT_KERNELS, NAME_BYTES);
-    const uint64_t kv = get(f + AT_KV_TYPE, 4);
+    const enum kv_type kv = (enum kv_type)get(f + AT_KV_TYPE, 4);
     if (strcmp(made, kernels) != 0)
         return err_set(err, RC_STALE, "%s was made by kernels %s; these are %s", path, made,
                        kernels);
     if (kv != s->kv_type)
-        return err_set(err, RC_STALE, "%s has KV in %s; here it is %s", path, kv_name(kv),
-                       kv_name(s->kv_type));
+        return err_set(err, RC_STALE, "%s has KV in %s; here it is %s", path, kv_type_name(kv),
+                       kv_type_name(s->kv_type));
     if (get(f + AT_FINGERPRINT, 8) != s->fingerprint)
         return err_set(err, RC_STALE, "%s was made by another model", path);
     if (get(f + AT_PAGE_TOKENS, 4) != KV_PAGE || get(f + AT_PAGE_BYTES, 8) != shape_page_bytes(s) ||

@@ -1,6 +1,25 @@
 #include "state/shape.h"
 
+#include <strings.h>
+
 static_assert(KV_PAGE % 32 == 0, "kernels walk a page in groups of 32 rows");
+
+static const char *const kv_names[] = {[KV_F16] = "f16", [KV_F32] = "f32", [KV_Q8_0] = "q8_0"};
+
+const char *kv_type_name(enum kv_type t)
+{
+    return (size_t)t < COUNT_OF(kv_names) ? kv_names[t] : "?";
+}
+
+bool kv_type_parse(const char *name, enum kv_type *out)
+{
+    for (size_t i = 0; i < COUNT_OF(kv_names); i++)
+        if (!strcasecmp(name, kv_names[i])) {
+            *out = (enum kv_type)i;
+            return true;
+        }
+    return false;
+}
 
 uint64_t shape_row_bytes(const struct shape *s)
 {

@@ -7,16 +7,19 @@
 enum { KV_PAGE = 64 }; /* tokens in a KV page; also the attention block (absolute positions) */
 
 enum kv_type { KV_F16, KV_F32, KV_Q8_0 };
+const char *kv_type_name(enum kv_type t); /* "?" when there is none */
+/* Of a name in either case; false when there is none, and *out is left alone. */
+bool kv_type_parse(const char *name, enum kv_type *out);
 
 struct shape {
     uint32_t n_attn;  /* full-attention layers */
     uint32_t n_delta; /* gated-delta-net layers */
     uint32_t n_kv_heads, head_dim;
     enum kv_type kv_type;
-    uint32_t conv_taps;     /* K: the conv state holds K - 1 columns */
-    uint32_t conv_channels; /* C */
+    uint32_t conv_taps;            /* K: the conv state holds K - 1 columns */
+    uint32_t conv_channels;        /* C */
     uint32_t n_v_heads, state_dim; /* S is [n_v_heads][state_dim][state_dim] */
-    uint64_t fingerprint; /* of model, layout and arithmetic; set by the model */
+    uint64_t fingerprint;          /* of model, layout and arithmetic; set by the model */
 };
 
 /* One row of K or V: head_dim elements of the kv_type; q8_0 takes an f16 scale and 32 int8 for each 32
