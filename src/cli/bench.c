@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/hist.h"
 #include "base/mem.h"
 #include "base/rng.h"
 #include "kern/pick.h"
@@ -13,8 +14,10 @@
 struct bench_rig {
     struct bench_opts o;
     struct bench_cost cost;
-    struct roof roof;
     struct pool *pool;
+    struct roof_probe *probe;
+    struct roof *roofs; /* [n_roofs] as they were measured */
+    uint32_t n_roofs, cap_roofs;
     struct model *model;
     struct kv *kv;
     struct rec *rec;
@@ -103,23 +106,70 @@ static double compute_seconds(const struct bench_work *w, const struct roof *r)
 }
 
 /* Seconds the f32 roofline allows for the attention of rows behind depth tokens. */
-static double attn_least_seconds(const struct bench_rig *b, uint32_t rows, uint32_t depth)
+static double attn_least_seconds(const struct bench_cost *c, const struct roof *r, uint32_t rows,
+                                 uint32_t depth)
 {
     const double seen = (double)rows * depth + 0.5 * (double)rows * (rows + 1.0);
-    return (b->cost.attn_ops * seen + b->cost.attn_last_ops * (depth + rows)) / b->roof.f32_ops;
+    return (c->attn_ops * seen + c->attn_last_ops * (depth + rows)) / r->f32_ops;
 }
 
 /* Seconds the rooflines allow for a forward of rows behind depth tokens, one of them with logits. */
-static double least_seconds(const struct bench_rig *b, uint32_t rows, uint32_t depth)
+static double least_seconds(const struct bench_cost *c, const struct shape *s, const struct roof *r,
+                            uint32_t rows, uint32_t depth)
 {
-    const struct bench_cost *c = &b->cost;
-    const struct shape *s = &model_info(b->model)->shape;
-    const double compute = compute_seconds(&c->body, &b->roof) * rows +
-                           compute_seconds(&c->head, &b->roof) + attn_least_seconds(b, rows, depth);
+    const double compute = compute_seconds(&c->body, r) * rows + compute_seconds(&c->head, r) +
+                           attn_least_seconds(c, r, rows, depth);
     /* a state is read and written; the KV before it is read */
     const double bytes = c->body.read_bytes + c->head.read_bytes +
                          2.0 * (double)shape_snap_bytes(s) + (double)shape_token_bytes(s) * depth;
-    return MAX(compute, bytes / b->roof.read_bytes);
+    return MAX(compute, bytes / r->read_bytes);
+}
+
+/* ---- rooflines ------------------------------------------------------------------------------- */
+
+/* Room for n more. */
+static enum rc roofs_grow(struct bench_rig *b, uint32_t n, struct err *err)
+{
+    if (b->cap_roofs - b->n_roofs >= n)
+        return RC_OK;
+    const uint32_t cap = b->n_roofs + n;
+    struct roof *r = mem_try_array(cap, sizeof *r);
+    if (!r)
+        return err_set(err, RC_NOMEM, "no memory for %u rooflines", cap);
+    if (b->n_roofs)
+        memcpy(r, b->roofs, b->n_roofs * sizeof *r);
+    mem_free(b->roofs);
+    b->roofs = r;
+    b->cap_roofs = cap;
+    return RC_OK;
+}
+
+static void take_roof(struct bench_rig *b)
+{
+    assert(b->n_roofs < b->cap_roofs);
+    b->roofs[b->n_roofs++] = roof_measure(b->probe);
+}
+
+static struct bench_roof roofs_of(const struct roof *r, uint32_t n)
+{
+    struct hist int8, f32, read;
+    hist_init(&int8);
+    hist_init(&f32);
+    hist_init(&read);
+    for (uint32_t i = 0; i < n; i++) {
+        hist_add(&int8, r[i].int8_ops);
+        hist_add(&f32, r[i].f32_ops);
+        hist_add(&read, r[i].read_bytes);
+    }
+    const struct bench_roof o = {.median = {.int8_ops = hist_quantile(&int8, 0.5),
+                                            .f32_ops = hist_quantile(&f32, 0.5),
+                                            .read_bytes = hist_quantile(&read, 0.5)},
+                                 .read_min = hist_quantile(&read, 0),
+                                 .read_max = hist_quantile(&read, 1)};
+    hist_release(&int8);
+    hist_release(&f32);
+    hist_release(&read);
+    return o;
 }
 
 /* ---- the rig --------------------------------------------------------------------------------- */
@@ -137,7 +187,9 @@ enum rc bench_open(const struct bench_opts *o, struct bench_rig **out, struct er
     if (!rc)
         rc = kern_pick(o->isa, &k, err);
     if (!rc)
-        rc = roof_measure(k, b->pool, &b->roof, err);
+        rc = roof_new(k, b->pool, &b->probe, err);
+    if (!rc && !(rc = roofs_grow(b, 1, err)))
+        take_roof(b);
     const struct model_opts mo = {.pool = b->pool,
                                   .lg = o->lg,
                                   .isa = o->isa,
@@ -179,6 +231,8 @@ void bench_close(struct bench_rig *b)
     rec_free(b->rec);
     kv_free(b->kv);
     model_close(b->model);
+    roof_free(b->probe);
+    mem_free(b->roofs);
     pool_free(b->pool);
     mem_free(b);
 }
@@ -268,11 +322,11 @@ static enum rc result_init(const struct bench_rig *b, enum bench_kind kind, uint
 {
     *out = (struct bench_result){.kind = kind,
                                  .n_threads = pool_n_threads(b->pool),
-                                 .roof = b->roof,
                                  .s = mem_try_array(n_samples, sizeof(double)),
+                                 .least_s = mem_try_array(n_samples, sizeof(double)),
                                  .restore_s = mem_try_array(n_samples, sizeof(double)),
                                  .copy_s = mem_try_array(n_samples, sizeof(double))};
-    if (out->s && out->restore_s && out->copy_s)
+    if (out->s && out->least_s && out->restore_s && out->copy_s)
         return RC_OK;
     bench_result_release(out);
     return err_set(err, RC_NOMEM, "no memory for %u samples", n_samples);
@@ -281,9 +335,28 @@ static enum rc result_init(const struct bench_rig *b, enum bench_kind kind, uint
 void bench_result_release(struct bench_result *r)
 {
     mem_free(r->s);
+    mem_free(r->least_s);
     mem_free(r->restore_s);
     mem_free(r->copy_s);
     *r = (struct bench_result){0};
+}
+
+/* Sample i was taken between roofs i and i + 1. */
+static void hold_to_roofs(const struct bench_rig *b, const struct roof *roofs,
+                          struct bench_result *out)
+{
+    const struct model_info *m = model_info(b->model);
+    const uint32_t step = out->kind == BENCH_DECODE ? 1 : m->max_batch;
+    for (uint32_t i = 0; i < out->n_samples; i++) {
+        const struct roof r = roof_better(&roofs[i], &roofs[i + 1]);
+        out->least_s[i] = 0;
+        for (uint32_t at = 0; at < out->n_tokens; at += step) {
+            const uint32_t rows = MIN(step, out->n_tokens - at), depth = out->n_depth + at;
+            out->least_s[i] += least_seconds(&b->cost, &m->shape, &r, rows, depth);
+            out->attn_least_s += attn_least_seconds(&b->cost, &r, rows, depth);
+        }
+    }
+    out->roof = roofs_of(roofs, out->n_samples + 1);
 }
 
 enum rc bench_run(struct bench_rig *b, enum bench_kind kind, uint32_t n_tokens, uint32_t n_depth,
@@ -299,10 +372,12 @@ enum rc bench_run(struct bench_rig *b, enum bench_kind kind, uint32_t n_tokens, 
     CHECK(slot);
     rc = tokens ? go_deep(b, slot, n_depth, err)
                 : err_set(err, RC_NOMEM, "no memory for %u tokens", n_tokens);
+    const uint32_t first = b->n_roofs;
     double warm_up; /* one that does not count: caches and clocks come up */
-    if (!rc)
+    if (!rc && !(rc = roofs_grow(b, n_samples + 1, err)))
         rc = sample(b, slot, kind, tokens, MIN(n_tokens, 64), &warm_up, NULL, err);
     for (uint32_t i = 0; i < n_samples && !rc; i++) {
+        take_roof(b);
         rc = sample(b, slot, kind, tokens, n_tokens, &out->s[i],
                     b->o.profile ? &out->profile : NULL, err);
         out->n_samples++;
@@ -313,11 +388,8 @@ enum rc bench_run(struct bench_rig *b, enum bench_kind kind, uint32_t n_tokens, 
         bench_result_release(out);
         return rc;
     }
-    const uint32_t step = kind == BENCH_DECODE ? 1 : model_info(b->model)->max_batch;
-    for (uint32_t at = 0; at < n_tokens; at += step) {
-        out->least_s += least_seconds(b, MIN(step, n_tokens - at), n_depth + at);
-        out->attn_least_s += attn_least_seconds(b, MIN(step, n_tokens - at), n_depth + at);
-    }
+    take_roof(b);
+    hold_to_roofs(b, b->roofs + first, out);
     return RC_OK;
 }
 
@@ -328,6 +400,7 @@ enum rc bench_snapshot(struct bench_rig *b, uint32_t n_samples, struct bench_res
     if (rc)
         return rc;
     out->bytes = shape_snap_bytes(&model_info(b->model)->shape);
+    out->roof = roofs_of(b->roofs, b->n_roofs);
     const rec_slot slot = rec_take(b->rec);
     CHECK(slot);
     void *copy = mem_try_aligned(64, out->bytes + 64);

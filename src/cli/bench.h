@@ -9,7 +9,10 @@
 #include "model/model.h"
 #include "nn/roof.h"
 
-/* What evaluating one token takes at least, from the file's tensors. */
+/* What evaluating one token takes at least, from the file's tensors.  Memory, per forward: the weights of
+ * every matrix once (of experts the share that one token uses, of an embedding with a head of its own
+ * nothing), the recurrent state twice (it is read and written), the KV of what comes before once.
+ * Vectors, activations and logits stay in the caches and do not count. */
 struct bench_work {           /* of matrices */
     double int8_ops, f32_ops; /* multiply-adds count two; by the tensors' types */
     double read_bytes;        /* weights that are touched */
@@ -25,6 +28,12 @@ NODISCARD enum rc bench_cost_of(const struct gguf *g, struct bench_cost *out, st
 
 enum bench_kind { BENCH_PREFILL, BENCH_DECODE, BENCH_SNAPSHOT };
 
+/* Rooflines as measured before and after every sample. */
+struct bench_roof {
+    struct roof median;
+    double read_min, read_max; /* of read_bytes */
+};
+
 struct bench_result {
     enum bench_kind kind;
     uint32_t n_threads, n_tokens, n_depth;
@@ -32,9 +41,9 @@ struct bench_result {
     double *s;                  /* [n_samples] seconds; of a snapshot: to create one */
     double *restore_s, *copy_s; /* [n_samples] of a snapshot: to restore it; a memcpy of its size */
     uint64_t bytes;             /* of a snapshot */
-    double least_s;             /* what the rooflines allow; 0 = not known */
-    double attn_least_s;        /* the part of it that is attention's arithmetic */
-    struct roof roof;
+    double *least_s;            /* [n_samples] what the rooflines around each allow; 0: no sample */
+    double attn_least_s;        /* of all samples: the part of it that is attention's arithmetic */
+    struct bench_roof roof;     /* of this test; of a snapshot: of all tests before it */
     struct model_profile profile; /* all zero unless asked for */
 };
 void bench_result_release(struct bench_result *r);

@@ -115,7 +115,7 @@ static enum opts_result parse(struct bench *b, int argc, char **argv)
     const struct opts o = {
         .command = "bench",
         .intro = "Time a model: prefill, decode and snapshots, with the spread of the samples and\n"
-                 "the share of what this machine could do at best (measured in the same run).",
+                 "the share of what this machine could do at best (measured around every sample).",
         .table = table,
         .n = COUNT_OF(table)};
     const enum opts_result r = opts_parse(&o, argc, argv, stderr);
@@ -179,14 +179,14 @@ static void test_name(const struct bench_result *r, char out[48])
         snprintf(out + n, 48 - (size_t)n, " @ d%u", r->n_depth);
 }
 
-/* Share of the time that the rooflines allow; 0 when they say nothing. */
+/* Share of a sample's time that the rooflines around it allow, the median. */
 static double fraction(const struct bench_result *r)
 {
     struct hist h;
     hist_init(&h);
     for (uint32_t i = 0; i < r->n_samples; i++)
-        hist_add(&h, r->s[i]);
-    const double f = r->least_s > 0 ? r->least_s / hist_quantile(&h, 0.5) : 0;
+        hist_add(&h, r->least_s[i] / r->s[i]);
+    const double f = hist_quantile(&h, 0.5);
     hist_release(&h);
     return f;
 }
@@ -195,7 +195,7 @@ static double fraction(const struct bench_result *r)
  * profile. */
 static double attn_fraction(const struct bench_result *r)
 {
-    const double s = (double)r->profile.ns[MODEL_ATTN] * 1e-9 / MAX(r->n_samples, 1);
+    const double s = (double)r->profile.ns[MODEL_ATTN] * 1e-9;
     return s > 0 ? r->attn_least_s / s : 0;
 }
 
@@ -227,8 +227,10 @@ static void md_row(const struct bench *b, const struct bench_result *r)
             "\n%u threads: snapshot of %s created in %.2f ms (%.2f .. %.2f), restored in %.2f ms "
             "(%.2f .. %.2f); memcpy of as much %.2f ms\n",
             r->n_threads, bytes, c.median, c.min, c.max, o.median, o.min, o.max, m.median);
-        printf("rooflines: int8 %.0f GOPS, f32 %.0f GFLOPS, memory read %.1f GB/s\n\n",
-               r->roof.int8_ops * 1e-9, r->roof.f32_ops * 1e-9, r->roof.read_bytes * 1e-9);
+        printf(
+            "rooflines: int8 %.0f GOPS, f32 %.0f GFLOPS, memory read %.1f GB/s (%.1f .. %.1f)\n\n",
+            r->roof.median.int8_ops * 1e-9, r->roof.median.f32_ops * 1e-9,
+            r->roof.median.read_bytes * 1e-9, r->roof.read_min * 1e-9, r->roof.read_max * 1e-9);
         return;
     }
     const struct spread s = spread_of(r->s, r->n_samples, r->n_tokens);
@@ -309,9 +311,11 @@ static void json_row(const struct bench *b, const struct model_info *m,
         write_spread(&w, "ts", &s);
         jwrite_fixed(&w, "roofline_fraction", fraction(r), 4);
     }
-    jwrite_fixed(&w, "roof_int8_gops", r->roof.int8_ops * 1e-9, 1);
-    jwrite_fixed(&w, "roof_f32_gflops", r->roof.f32_ops * 1e-9, 1);
-    jwrite_fixed(&w, "roof_read_gbs", r->roof.read_bytes * 1e-9, 2);
+    jwrite_fixed(&w, "roof_int8_gops", r->roof.median.int8_ops * 1e-9, 1);
+    jwrite_fixed(&w, "roof_f32_gflops", r->roof.median.f32_ops * 1e-9, 1);
+    jwrite_fixed(&w, "roof_read_gbs", r->roof.median.read_bytes * 1e-9, 2);
+    jwrite_fixed(&w, "roof_read_gbs_min", r->roof.read_min * 1e-9, 2);
+    jwrite_fixed(&w, "roof_read_gbs_max", r->roof.read_max * 1e-9, 2);
     if (b->profile && r->kind != BENCH_SNAPSHOT) {
         jwrite_obj(&w, "profile_ns");
         for (int i = 0; i < MODEL_N_OPS; i++)
@@ -353,8 +357,8 @@ static void csv_row(const struct bench *b, const struct model_info *m, const str
         printf(",%.4f,%.4f,%.4f,%.4f,%.4f,%.4f,,,,", s.median, s.min, s.max, s.mean, s.stddev,
                fraction(r));
     }
-    printf(",%.1f,%.1f,%.2f", r->roof.int8_ops * 1e-9, r->roof.f32_ops * 1e-9,
-           r->roof.read_bytes * 1e-9);
+    printf(",%.1f,%.1f,%.2f", r->roof.median.int8_ops * 1e-9, r->roof.median.f32_ops * 1e-9,
+           r->roof.median.read_bytes * 1e-9);
     for (int i = 0; b->profile && i < MODEL_N_OPS; i++)
         printf(",%" PRIu64, r->profile.ns[i]);
     printf("\n");

@@ -1,4 +1,4 @@
-/* matmul_bench - speed and error of matmul per format and shape, against rooflines of the same run.
+/* matmul_bench - speed and error of matmul per format and shape, against rooflines measured around each.
  *
  *   nn_matmul_bench [-t THREADS] [-i ISA] [-f FORMAT] [-n TOKENS] [-q] [-c]
  *
@@ -33,7 +33,7 @@ static const struct {
 struct bench {
     const struct kern *k;
     struct pool *pool;
-    struct roof roof;
+    struct roof_probe *probe;
     bool quick, cpu_time;
 };
 
@@ -94,13 +94,15 @@ static void bench_shape(const struct bench *b, enum dtype t, size_t shape, uint3
     float *x = random_floats(rng, n * cols, 1), *y = mem_try(n * rows * sizeof *y);
     struct act *a;
     CHECK(y && act_new(b->k, n, cols, &a, NULL) == RC_OK);
+    const struct roof before = roof_measure(b->probe);
     const double s = seconds(b, w, n_w, a, x, n, y);
+    const struct roof after = roof_measure(b->probe), roof = roof_better(&before, &after);
     const double ops = 2.0 * (double)cols * (double)rows * n / s;
     const double read = (double)bytes / n_w / s;
-    const double peak = pack_is_float(pack_of(t)) ? b->roof.f32_ops : b->roof.int8_ops;
+    const double peak = pack_is_float(pack_of(t)) ? roof.f32_ops : roof.int8_ops;
     printf("%-7s %-16s %4u %9.1f us %8.0f GOPS %5.1f %% of peak %7.1f GB/s %5.1f %% of read\n",
            dtype_info(t)->name, shapes[shape].what, n, s * 1e6, ops * 1e-9, 100 * ops / peak,
-           read * 1e-9, 100 * read / b->roof.read_bytes);
+           read * 1e-9, 100 * read / roof.read_bytes);
     fflush(stdout);
     act_free(a);
     for (uint32_t i = 0; i < n_w; i++)
@@ -142,13 +144,14 @@ int main(int argc, char **argv)
             return 2;
         }
     if (kern_pick(isa, &b.k, &err) || pool_new(&po, &b.pool, &err) ||
-        roof_measure(b.k, b.pool, &b.roof, &err)) {
+        roof_new(b.k, b.pool, &b.probe, &err)) {
         fprintf(stderr, "%s\n", err.msg);
         return 1;
     }
+    const struct roof roof = roof_measure(b.probe);
     printf("table %s, %u threads: int8 %.0f GOPS, f32 %.0f GFLOPS, read %.1f GB/s\n", b.k->name,
-           pool_n_threads(b.pool), b.roof.int8_ops * 1e-9, b.roof.f32_ops * 1e-9,
-           b.roof.read_bytes * 1e-9);
+           pool_n_threads(b.pool), roof.int8_ops * 1e-9, roof.f32_ops * 1e-9,
+           roof.read_bytes * 1e-9);
     struct rng rng = {test_seed()};
     for (size_t t = 0; t < COUNT_OF(test_types); t++) {
         if (format && dtype_by_name(format) != dtype_info(test_types[t]))
@@ -165,6 +168,7 @@ int main(int argc, char **argv)
                     bench_shape(&b, test_types[t], s, counts[i], &rng);
         }
     }
+    roof_free(b.probe);
     pool_free(b.pool);
     return 0;
 }

@@ -1,22 +1,23 @@
 #include "nn/roof.h"
 
 #include <string.h>
-#include <sys/mman.h>
 
 #include "base/clock.h"
 #include "base/mem.h"
 #include "kern/kern.h"
 
 enum {
-    PARTS = 64,
-    REPEATS = 5, /* the best counts: a roof is not lowered by a neighbour's noise */
-    READ_BYTES = 256 << 20
+    PARTS = 256,
+    ROUNDS = 5000,
+    READ_BYTES = 256 << 20, /* far more than caches hold */
+    ARITH_MS = 8,
+    READ_MS = 25
 };
 
-struct busy {
+struct roof_probe {
     const struct kern *k;
-    const uint8_t *p;
-    uint64_t rounds;
+    struct pool *pool;
+    uint8_t *p; /* [READ_BYTES] */
     struct {
         _Alignas(64) uint64_t sink, ops;
     } part[PARTS];
@@ -25,53 +26,81 @@ struct busy {
 static void dot_part(void *ctx, uint32_t part, uint32_t worker)
 {
     (void)worker;
-    struct busy *b = ctx;
-    b->part[part].ops = b->k->busy_dot(b->rounds, &b->part[part].sink);
+    struct roof_probe *b = ctx;
+    b->part[part].ops = b->k->busy_dot(ROUNDS, &b->part[part].sink);
 }
 
 static void fma_part(void *ctx, uint32_t part, uint32_t worker)
 {
     (void)worker;
-    struct busy *b = ctx;
-    b->part[part].ops = b->k->busy_fma(b->rounds, &b->part[part].sink);
+    struct roof_probe *b = ctx;
+    b->part[part].ops = b->k->busy_fma(ROUNDS, &b->part[part].sink);
 }
 
+/* 1 MiB from end to end.  Several streams, other distances of asking ahead, hints, small pages and
+ * a contiguous half for each thread all read as fast; only smaller parts are slower. */
 static void read_part(void *ctx, uint32_t part, uint32_t worker)
 {
     (void)worker;
-    struct busy *b = ctx;
+    struct roof_probe *b = ctx;
     b->k->busy_read(b->p + (uint64_t)part * (READ_BYTES / PARTS), READ_BYTES / PARTS,
                     &b->part[part].sink);
     b->part[part].ops = READ_BYTES / PARTS;
 }
 
-/* Operations a second, the best of REPEATS. */
-static double rate(struct busy *b, struct pool *pool, pool_fn *fn)
+/* Operations a second over some ms, a mean like that of what is timed next to it: the best of short
+ * runs would find the gaps between the neighbours' work, which no longer run does. */
+static double rate(struct roof_probe *b, pool_fn *fn, uint64_t ms)
 {
-    double best = 0;
-    for (int r = 0; r < REPEATS; r++) {
-        const uint64_t t0 = clock_mono_ns();
-        pool_run(pool, PARTS, fn, b);
-        const uint64_t ns = clock_mono_ns() - t0;
-        uint64_t ops = 0;
+    uint64_t ops = 0, ns;
+    const uint64_t t0 = clock_mono_ns();
+    do {
+        pool_run(b->pool, PARTS, fn, b);
         for (int i = 0; i < PARTS; i++)
             ops += b->part[i].ops;
-        best = MAX(best, (double)ops * 1e9 / (double)MAX(ns, 1));
-    }
-    return best;
+        ns = clock_mono_ns() - t0;
+    } while (ns < ms * 1000000);
+    return (double)ops * 1e9 / (double)ns;
 }
 
-enum rc roof_measure(const struct kern *k, struct pool *pool, struct roof *out, struct err *err)
+enum rc roof_new(const struct kern *k, struct pool *pool, struct roof_probe **out, struct err *err)
 {
-    uint8_t *p = mem_try_aligned(2 << 20, READ_BYTES);
-    if (!p)
+    struct roof_probe *b = mem_try_aligned(64, sizeof *b);
+    uint8_t *p = mem_try_huge(READ_BYTES);
+    if (!b || !p) {
+        mem_free(b);
+        mem_free(p);
         return err_set(err, RC_NOMEM, "no memory for the %d MiB that are read", READ_BYTES >> 20);
-    (void)madvise(p, READ_BYTES, MADV_HUGEPAGE);
+    }
+    memset(b, 0, sizeof *b);
     memset(p, 1, READ_BYTES);
-    struct busy b = {.k = k, .p = p, .rounds = 20000};
-    out->int8_ops = rate(&b, pool, dot_part);
-    out->f32_ops = rate(&b, pool, fma_part);
-    out->read_bytes = rate(&b, pool, read_part);
-    mem_free(p);
+    b->k = k;
+    b->pool = pool;
+    b->p = p;
+    *out = b;
     return RC_OK;
+}
+
+void roof_free(struct roof_probe *b)
+{
+    if (!b)
+        return;
+    mem_free(b->p);
+    mem_free(b);
+}
+
+struct roof roof_measure(struct roof_probe *b)
+{
+    struct roof r;
+    r.int8_ops = rate(b, dot_part, ARITH_MS);
+    r.f32_ops = rate(b, fma_part, ARITH_MS);
+    r.read_bytes = rate(b, read_part, READ_MS);
+    return r;
+}
+
+struct roof roof_better(const struct roof *a, const struct roof *b)
+{
+    return (struct roof){.int8_ops = MAX(a->int8_ops, b->int8_ops),
+                         .f32_ops = MAX(a->f32_ops, b->f32_ops),
+                         .read_bytes = MAX(a->read_bytes, b->read_bytes)};
 }

@@ -1,4 +1,9 @@
-/* roof.h - what this machine can do at best with a kernel table: the rooflines a bench is held to. */
+/* roof.h - what this machine can do at best with a kernel table: the rooflines a bench is held to.
+ *
+ * A machine shared with others does not keep its speed: memory bandwidth may double or halve within
+ * minutes.  So a roof is measured next to each thing that is timed, before it and after it, and the
+ * better of the two is what it is held to.
+ */
 #ifndef HOLDFAST_NN_ROOF_H
 #define HOLDFAST_NN_ROOF_H
 
@@ -6,6 +11,7 @@
 #include "base/pool.h"
 
 struct kern;
+struct roof_probe;
 
 struct roof {
     double int8_ops;   /* a second, all threads of the pool; a multiply-add is two */
@@ -13,8 +19,12 @@ struct roof {
     double read_bytes; /* a second, from memory */
 };
 
-/* Takes some tenths of a second and 256 MiB. */
-NODISCARD enum rc roof_measure(const struct kern *k, struct pool *pool, struct roof *out,
-                               struct err *err);
+/* Holds 256 MiB to read until it is freed; the pool is borrowed. */
+NODISCARD enum rc roof_new(const struct kern *k, struct pool *pool, struct roof_probe **out,
+                           struct err *err);
+void roof_free(struct roof_probe *p);
+/* Takes some 40 ms. */
+struct roof roof_measure(struct roof_probe *p);
+struct roof roof_better(const struct roof *a, const struct roof *b);
 
 #endif
