@@ -10,10 +10,10 @@ static const struct policy *const policies[] = {&policy_hold, &policy_none, &pol
 const char *cut_kind_name(enum cut_kind k)
 {
     static const char *const names[CUT_N_KINDS] = {
-        [CUT_NONE] = "none",       [CUT_BRANCH] = "branch", [CUT_SIGNATURE] = "signature",
-        [CUT_GEN_END] = "gen-end", [CUT_PROMPT] = "prompt", [CUT_SYSTEM] = "system",
-        [CUT_MESSAGE] = "message", [CUT_LADDER] = "ladder", [CUT_GRID] = "grid",
-        [CUT_PINNED] = "pinned", [CUT_STOPPED] = "stopped",
+        [CUT_NONE] = "none",       [CUT_BRANCH] = "branch",   [CUT_SIGNATURE] = "signature",
+        [CUT_GEN_END] = "gen-end", [CUT_PROMPT] = "prompt",   [CUT_SYSTEM] = "system",
+        [CUT_MESSAGE] = "message", [CUT_LADDER] = "ladder",   [CUT_GRID] = "grid",
+        [CUT_PINNED] = "pinned",   [CUT_STOPPED] = "stopped",
     };
     return (uint32_t)k < CUT_N_KINDS ? names[k] : "?";
 }
@@ -453,8 +453,8 @@ static snap_id offer_unplanned(struct cache *c, struct active *a, uint32_t pos, 
                                uint64_t now_ns)
 {
     snap_id id;
-    c->last_reject = cache_consider(c, a, pos, kind, a->family,
-                                    is_promised(a, pos) || kind == CUT_PINNED, &id);
+    c->last_reject =
+        cache_consider(c, a, pos, kind, a->family, is_promised(a, pos) || kind == CUT_PINNED, &id);
     /* What goes may be the entry above, and its path's KV with it: the cost is seen anew each time. */
     while (!c->last_reject) {
         const uint64_t cost = entry_cost(c, entry_at(c, id)->node, pos, TIER_RAM);
@@ -562,6 +562,11 @@ snap_id cache_donor(const struct cache *c, snap_id id, uint32_t *shared)
     return entry_donor(c, id, shared);
 }
 
+snap_id cache_above_in_memory(const struct cache *c, snap_id id)
+{
+    return committed(c, id) ? entry_above_in_memory(c, id) : 0;
+}
+
 static void describe(struct cache *c, snap_id id, struct cache_entry *out)
 {
     const struct entry *e = entry_at(c, id);
@@ -618,6 +623,7 @@ void cache_stats(const struct cache *c, struct cache_stats *out)
     out->n_pinned = c->n_pins;
     out->n_nodes = c->tree.n_nodes;
     out->n_tokens = c->tree.n_tokens;
+    out->n_pages = c->n_pages[c->ram];
     out->disk_budget = c->o.disk_bytes;
     out->disk_bytes = cache_used(c, TIER_DISK);
     out->n_on_disk = c->ranks[TIER_DISK].n;

@@ -32,8 +32,8 @@ enum cut_kind {
     CUT_MESSAGE,   /* message boundary of the ladder */
     CUT_LADDER,    /* position of the ladder, when there are no boundaries */
     CUT_GRID,      /* multiple of --cache-step */
-    CUT_PINNED,    /* asked for by the user: offered, it is taken whatever the policy thinks, and pinned */
-    CUT_STOPPED,   /* where a request was cancelled within its prompt */
+    CUT_PINNED, /* asked for by the user: offered, it is taken whatever the policy thinks, and pinned */
+    CUT_STOPPED, /* where a request was cancelled within its prompt */
     CUT_N_KINDS
 };
 const char *cut_kind_name(enum cut_kind k);
@@ -215,6 +215,7 @@ struct cache_stats {
     uint64_t budget, bytes, tree_bytes;
     uint32_t n_snaps, n_pinned, n_nodes;
     uint64_t n_tokens; /* in the tree */
+    uint64_t n_pages;  /* of KV in memory, room kept for planned entries included */
     uint64_t requests, prompt_tokens, reused_tokens, lcp_tokens;
     uint64_t offers, rejected, commits, evictions;
     uint64_t lost_placement, lost_rejected, lost_evicted, lost_minimum, lost_last;
@@ -246,6 +247,8 @@ bool cache_entry_get(struct cache *c, snap_id id, struct cache_entry *out);
 /* The committed entry, other than id, whose path shares most with id's; *shared = tokens in common
  * (<= id's pos; that many tokens' KV need no pages of id's own).  0 when none shares any. */
 snap_id cache_donor(const struct cache *c, snap_id id, uint32_t *shared);
+/* The nearest shallower entry on id's path that is committed and in memory, or 0. */
+snap_id cache_above_in_memory(const struct cache *c, snap_id id);
 
 /* Every invariant of the README; aborts with the number of the first broken one. For tests. */
 void cache_check(const struct cache *c);

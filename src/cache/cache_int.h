@@ -154,6 +154,8 @@ void entry_forget(struct cache *c, snap_id id); /* ghost -> free */
 void entry_pin(struct cache *c, snap_id id, int by);
 /* Nearest live entry above a position in node, or 0. */
 snap_id entry_above(const struct cache *c, uint32_t node, uint32_t pos);
+/* See cache_above_in_memory. */
+snap_id entry_above_in_memory(const struct cache *c, snap_id id);
 /* An entry with its payload in memory below node's edge, but not below its child but, or 0. */
 snap_id entry_any_below(const struct cache *c, uint32_t node, uint32_t but);
 /* See cache_donor. */

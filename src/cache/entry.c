@@ -302,6 +302,14 @@ static bool has_payload(const struct entry *e)
     return e->state == ENTRY_LIVE && entry_has(e, TIER_RAM) && !e->fetching && !e->broken;
 }
 
+snap_id entry_above_in_memory(const struct cache *c, snap_id id)
+{
+    do
+        id = above_in(c, entry_at(c, id)->node, entry_at(c, id)->pos, c->ram);
+    while (id && !has_payload(entry_at(c, id)));
+    return id;
+}
+
 snap_id entry_any_below(const struct cache *c, uint32_t node, uint32_t but)
 {
     const enum layer l = c->ram;

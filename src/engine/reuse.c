@@ -73,19 +73,30 @@ static void hold_through_deeper(struct reuse *r, struct payload *p)
         hold_through(r, p, &d->kv);
 }
 
+/* The deepest entry less deep than below whose last page is partial and one of table's. */
+static struct payload *deepest_in(struct reuse *r, const struct kv_table *table, uint32_t below)
+{
+    struct payload *deepest = NULL;
+    for (size_t i = 0; i < r->n; i++) {
+        struct payload *p = &r->payloads[i];
+        const uint32_t last = p->pos / KV_PAGE;
+        if (p->pos % KV_PAGE && !p->reading && last < table->n && p->pos < below &&
+            p->kv.pages[last] == table->pages[last] && (!deepest || p->pos > deepest->pos))
+            deepest = p;
+    }
+    return deepest;
+}
+
 static void payload_remove(struct reuse *r, struct payload *p)
 {
     struct payload gone = *p;
     *p = r->payloads[--r->n];
     /* Where several paths leave an entry inside a page, each has its own copy, and the entry holds one of them:
-     * the one of another path, when that goes. */
-    for (size_t i = 0; i < r->n && !r->closing; i++) {
-        struct payload *q = &r->payloads[i];
-        const uint32_t last = q->pos / KV_PAGE;
-        if (q->pos % KV_PAGE && !q->reading && last < gone.kv.n &&
-            q->kv.pages[last] == gone.kv.pages[last])
-            hold_through_deeper(r, q);
-    }
+     * the one of another path, when that goes.  From the deep end, so that nobody takes over from one who is still
+     * to change. */
+    uint32_t below = r->closing ? 0 : UINT32_MAX;
+    for (struct payload *q; (q = deepest_in(r, &gone.kv, below)) != NULL; below = q->pos)
+        hold_through_deeper(r, q);
     snap_free(r->store, gone.snap);
     kv_table_release(r->kv, &gone.kv);
 }
@@ -152,15 +163,13 @@ static void hold_once(struct reuse *r, snap_id id, struct live *l)
     else if (d)
         kv_table_dedupe(r->kv, &p->kv, &d->kv, shared);
     /* the entry above ends in a page that the new one goes on in, and so may others above it */
-    struct cache_entry e;
     uint32_t page = UINT32_MAX;
-    for (snap_id up = id; cache_entry_get(r->cache, up, &e) && e.above; up = e.above) {
-        struct payload *above = payload_find(r, e.above);
-        if (!above || (page != UINT32_MAX && above->pos / KV_PAGE != page))
+    for (snap_id up = id; (up = cache_above_in_memory(r->cache, up)) != 0;) {
+        struct payload *above = payload_find(r, up);
+        if (page != UINT32_MAX && above->pos / KV_PAGE != page)
             break;
         page = above->pos / KV_PAGE;
-        if (!above->reading)
-            hold_through(r, above, &p->kv);
+        hold_through(r, above, &p->kv);
     }
     if (l)
         kv_table_dedupe(r->kv, &l->kv, &p->kv, l->pos);
@@ -806,8 +815,8 @@ static int by_page(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Without the pages being read: what others come to share with those is held once only when they are there. */
-static uint64_t held_bytes(const struct reuse *r)
+/* Without those being read: what others come to share with them is held once only when they are there. */
+static uint64_t held_pages(const struct reuse *r)
 {
     size_t n = 0, m = 0, distinct = 0;
     for (size_t i = 0; i < r->n; i++)
@@ -820,7 +829,7 @@ static uint64_t held_bytes(const struct reuse *r)
     for (size_t i = 0; i < n; i++)
         distinct += i == 0 || all[i] != all[i - 1];
     mem_free(all);
-    return snap_store_bytes(r->store) + distinct * shape_page_bytes(&r->o.shape);
+    return distinct;
 }
 
 void reuse_check(struct reuse *r)
@@ -844,5 +853,8 @@ void reuse_check(struct reuse *r)
         perslot_check(r->perslot);
         return;
     }
-    CHECK(held_bytes(r) <= MIN(st.bytes, st.budget));
+    const uint64_t pages = held_pages(r);
+    CHECK(pages <= st.n_pages);
+    CHECK(snap_store_bytes(r->store) + pages * shape_page_bytes(&r->o.shape) <=
+          MIN(st.bytes, st.budget));
 }
