@@ -1,9 +1,11 @@
 /* cache.c - the facade: budgets, offers, pins, statistics. */
 #include "cache/cache_int.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/pack.h"
 
 static const struct policy *const policies[] = {&policy_hold, &policy_none, &policy_lru};
 
@@ -173,18 +175,24 @@ static bool make_disk_room(struct cache *c, const struct entry *e, double value,
     }
 }
 
+/* What the user wants kept is kept over a restart. */
+static bool worth_writing(const struct cache *c, const struct entry *e)
+{
+    return c->policy->spill && (e->user_pin || c->policy->spill(c, e));
+}
+
 /* Writes the entry to disk; what became of it. */
 static enum spill_result spill(struct cache *c, snap_id id, uint64_t now_ns)
 {
     enum { MAX_WRITING = 4 }; /* they hold their memory until they are done */
     struct entry *e = entry_at(c, id);
-    if (!c->o.disk_bytes || e->unfit || c->n_writing >= MAX_WRITING || !c->policy->spill ||
-        !c->policy->spill(c, e) || !ranks_reserve(&c->ranks[TIER_DISK]))
+    if (!c->o.disk_bytes || e->unfit || c->n_writing >= MAX_WRITING || !worth_writing(c, e) || !ranks_reserve(&c->ranks[TIER_DISK]))
         return SPILL_NO;
     const uint64_t cost = entry_cost(c, e->node, e->pos, TIER_DISK);
     const double rate = c->policy->rate ? c->policy->rate(c, e->cell) : 1;
+    const double value = e->user_pin ? INFINITY : rate * e->gap / (double)cost;
     entry_pin(c, id, 1); /* nor may it go from disk while room is made */
-    const bool room = make_disk_room(c, e, rate * e->gap / (double)cost, now_ns);
+    const bool room = make_disk_room(c, e, value, now_ns);
     entry_pin(c, id, -1);
     if (!room)
         return SPILL_NO;
@@ -329,8 +337,7 @@ bool cache_spill_next(struct cache *c, uint64_t now_ns)
     for (uint32_t i = 0; i < c->ranks[TIER_RAM].n; i++) {
         const snap_id id = c->ranks[TIER_RAM].list[i].id;
         const struct entry *e = entry_at(c, id);
-        if (e->state == ENTRY_LIVE && !entry_has(e, TIER_DISK) && !e->unfit && c->policy->spill &&
-            c->policy->spill(c, e) &&
+        if (e->state == ENTRY_LIVE && !entry_has(e, TIER_DISK) && !e->unfit && worth_writing(c, e) &&
             (!best || entry_value(c, id, TIER_RAM) > entry_value(c, best, TIER_RAM)))
             best = id;
     }
@@ -357,9 +364,39 @@ snap_id cache_adopt(struct cache *c, const struct cache_found *f, uint64_t now_n
     e->hits = f->hits;
     e->made_ns = f->made_ns;
     e->used_ns = f->used_ns;
+    if (f->idle && c->policy->born) { /* as if it had been seen then */
+        if (c->policy->gone)
+            c->policy->gone(c, id);
+        e->last = c->now - MIN(f->idle, c->now);
+        c->policy->born(c, id);
+    }
     entry_enter(c, id, TIER_DISK);
     (void)now_ns;
     return id;
+}
+
+enum { MAX_NOW = 1 << 30 }; /* far from where the count of requests would begin anew */
+
+void cache_save(struct cache *c, struct buf *b)
+{
+    pack_u32(b, MIN(c->now, MAX_NOW));
+    pack_f64(b, c->gen_tokens);
+    if (c->policy->save)
+        c->policy->save(c, b);
+}
+
+enum rc cache_load(struct cache *c, const void *p, size_t n, struct err *err)
+{
+    struct unpack u = {.p = p, .n = n};
+    const uint32_t now = unpack_u32(&u);
+    const double gen_tokens = unpack_f64(&u);
+    CHECK(!c->now && !c->n_live);
+    if (u.failed || now > MAX_NOW || !(gen_tokens >= 0 && gen_tokens < 1e9) || !c->policy->load ||
+        !c->policy->load(c, now, &u))
+        return err_set(err, RC_FORMAT, "what the cache had learned cannot be read");
+    c->now = now;
+    c->gen_tokens = gen_tokens;
+    return RC_OK;
 }
 
 bool cache_path(const struct cache *c, snap_id id, token *out)
@@ -578,6 +615,7 @@ static void describe(struct cache *c, snap_id id, struct cache_entry *out)
         .used_ns = e->used_ns,
         .made_ns = e->made_ns,
         .hits = e->hits,
+        .idle = c->now - e->last,
         .pins = e->pins,
         .value = entry_value(c, id, entry_has(e, TIER_RAM) ? TIER_RAM : TIER_DISK),
         .above = entry_above(c, e->node, e->pos),

@@ -17,6 +17,7 @@
 #ifndef HOLDFAST_CACHE_CACHE_H
 #define HOLDFAST_CACHE_CACHE_H
 
+#include "base/buf.h"
 #include "base/err.h"
 
 struct cache;
@@ -186,14 +187,19 @@ void cache_fetched(struct cache *c, snap_id id, bool ok, uint64_t now_ns);
 /* Starts to write the most valuable entry that is worth it and only in memory, before shutdown for instance; false when
  * there is none. */
 bool cache_spill_next(struct cache *c, uint64_t now_ns);
+/* What has been learned from traffic (chances, signs), for the next start; b->failed when memory is out. */
+void cache_save(struct cache *c, struct buf *b);
+/* What cache_save said goes on: before the first request, and before entries are adopted.  Nothing is taken over when
+ * it fails: RC_FORMAT when the bytes are not those of this program's cache_save. */
+NODISCARD enum rc cache_load(struct cache *c, const void *p, size_t n, struct err *err);
 /* After a restart: an entry found on disk, seq[0 .. pos) its path.  0 when there is one at this place, or no
- * room.  hits and age are what cache_entry said of it. */
+ * room.  hits and idle are what cache_entry said of it. */
 struct cache_found {
     const token *seq;
     uint32_t pos;
     enum cut_kind kind;
     uint64_t family;
-    uint32_t hits;
+    uint32_t hits, idle;
     uint64_t used_ns, made_ns;
 };
 NODISCARD snap_id cache_adopt(struct cache *c, const struct cache_found *f, uint64_t now_ns);
@@ -234,6 +240,7 @@ struct cache_entry {
     uint64_t bytes; /* freed if it alone went */
     uint64_t used_ns, made_ns;
     uint32_t hits, pins;
+    uint32_t idle; /* requests since the last hit, or since it was made */
     double value;  /* the policy's density; larger stays longer */
     snap_id above; /* nearest shallower entry on its path, or 0 */
     bool user_pin;

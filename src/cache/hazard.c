@@ -194,3 +194,58 @@ void hazard_book(struct hazard *z, uint64_t family, uint32_t situation, double h
     x->exposure += exposure;
     x->touched = now;
 }
+
+/* -- for the next start ---------------------------------------------------------------------- */
+
+enum { CELL_BYTES = 32, COUNTS_BYTES = 16 };
+
+void hazard_save(const struct hazard *z, uint32_t now, struct buf *b)
+{
+    pack_u32(b, CUT_N_KINDS);
+    pack_u32(b, HAZARD_HITS);
+    pack_u32(b, HAZARD_AGES);
+    pack_u32(b, z->n_family);
+    for (uint32_t i = 0; i < z->used; i++) {
+        const struct hazard_cell *x = &z->cells[i];
+        if (i >= HAZARD_SITUATIONS) {
+            if (!x->family)
+                continue;
+            pack_u64(b, x->family);
+            pack_u32(b, x->situation);
+            pack_u32(b, now - x->touched);
+        }
+        pack_f64(b, x->hits);
+        pack_f64(b, x->exposure);
+    }
+}
+
+static bool load_counts(struct unpack *u, struct hazard_cell *x)
+{
+    x->hits = unpack_f64(u);
+    x->exposure = unpack_f64(u);
+    return isfinite(x->hits) && isfinite(x->exposure) && x->hits >= 0 && x->exposure >= 0;
+}
+
+bool hazard_load(struct hazard *z, uint32_t now, struct unpack *u)
+{
+    const bool ours = unpack_u32(u) == CUT_N_KINDS && unpack_u32(u) == HAZARD_HITS &&
+                      unpack_u32(u) == HAZARD_AGES;
+    const uint32_t n = unpack_u32(u);
+    if (!ours || n > HAZARD_MAX_CELLS || !unpack_fits(u, HAZARD_SITUATIONS, COUNTS_BYTES))
+        return false;
+    for (uint32_t s = 0; s < HAZARD_SITUATIONS; s++)
+        if (!load_counts(u, &z->cells[s]))
+            return false;
+    if (!unpack_fits(u, n, CELL_BYTES))
+        return false;
+    for (uint32_t i = 0; i < n; i++) {
+        const uint64_t family = unpack_u64(u);
+        const uint32_t situation = unpack_u32(u), age = unpack_u32(u);
+        if (!family || situation >= HAZARD_SITUATIONS)
+            return false;
+        const uint32_t id = family_cell(z, family, situation, now - MIN(age, now));
+        if (!id || !load_counts(u, &z->cells[id]))
+            return false;
+    }
+    return true;
+}

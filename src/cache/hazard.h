@@ -14,6 +14,7 @@
 #ifndef HOLDFAST_CACHE_HAZARD_H
 #define HOLDFAST_CACHE_HAZARD_H
 
+#include "base/pack.h"
 #include "cache/cache.h"
 
 enum {
@@ -59,5 +60,11 @@ double hazard_of(const struct hazard *z, uint64_t family, uint32_t situation);
 /* Adds to the counts of all traffic and of the family. */
 void hazard_book(struct hazard *z, uint64_t family, uint32_t situation, double hits,
                  double exposure, uint32_t now);
+
+/* All counts; now: the request they are as of.  docs/formats/cache-dir.md has the bytes. */
+void hazard_save(const struct hazard *z, uint32_t now, struct buf *b);
+/* Into one just made, the requests so far being now again.  False, and z to be released, when the bytes are none of
+ * hazard_save, of other situations, or memory is out. */
+NODISCARD bool hazard_load(struct hazard *z, uint32_t now, struct unpack *u);
 
 #endif

@@ -7,6 +7,7 @@
 #ifndef HOLDFAST_CACHE_POLICY_H
 #define HOLDFAST_CACHE_POLICY_H
 
+#include "base/pack.h"
 #include "cache/cache.h"
 
 enum tier { TIER_RAM, TIER_DISK, N_TIERS };
@@ -52,6 +53,11 @@ struct policy {
      * between requests. */
     double (*weight)(const struct cache *c, const struct entry *e, enum tier t);
     double (*rate)(const struct cache *c, uint32_t cell);
+
+    /* What it has learned, for the next start.  load: before anything else, now being the requests so far; false, and
+     * nothing is taken over, when the bytes are not save's or memory is out. */
+    void (*save)(const struct cache *c, struct buf *b);
+    bool (*load)(struct cache *c, uint32_t now, struct unpack *u);
 };
 
 extern const struct policy policy_none, policy_hold, policy_lru;

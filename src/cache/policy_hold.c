@@ -349,6 +349,29 @@ static double hold_rate(const struct cache *c, uint32_t cell)
     return hazard_rate(&hold_of(c)->hazard, cell, c->now);
 }
 
+/* -- for the next start ---------------------------------------------------------------------- */
+
+static void hold_save(const struct cache *c, struct buf *b)
+{
+    hazard_save(&hold_of(c)->hazard, c->now, b);
+    signs_save(hold_of(c)->signs, b);
+}
+
+static bool hold_load(struct cache *c, uint32_t now, struct unpack *u)
+{
+    struct hold *h = hold_of(c);
+    struct hazard z = {0};
+    struct signs *s = signs_new();
+    const bool ok = s && hazard_init(&z) && hazard_load(&z, now, u) && signs_load(s, u);
+    hazard_release(ok ? &h->hazard : &z);
+    signs_free(ok ? h->signs : s);
+    if (ok) {
+        h->hazard = z;
+        h->signs = s;
+    }
+    return ok;
+}
+
 const struct policy policy_hold = {
     .name = "hold",
     .init = hold_init,
@@ -368,4 +391,6 @@ const struct policy policy_hold = {
     .spill = hold_spill,
     .weight = hold_weight,
     .rate = hold_rate,
+    .save = hold_save,
+    .load = hold_load,
 };

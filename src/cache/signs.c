@@ -139,9 +139,8 @@ static void filter_renew(struct signs *s)
     s->replaced = 0;
 }
 
-void signs_learn(struct signs *s, const token *window, enum sign_side side)
+static void learn(struct signs *s, uint64_t key, uint32_t bit)
 {
-    const uint64_t h = window_hash(window), key = key_of(h, side);
     uint32_t id = s->index[slot_of(s, key)];
     if (id) {
         list_drop(s, id);
@@ -154,12 +153,42 @@ void signs_learn(struct signs *s, const token *window, enum sign_side side)
         s->replaced++;
     }
     s->list[id].key = key;
-    s->list[id].bit = filter_bit(h);
+    s->list[id].bit = bit;
     s->index[slot_of(s, key)] = id;
     list_add(s, id);
     filter_add(s, s->list[id].bit);
     if (s->replaced >= SIGNS_MAX)
         filter_renew(s);
+}
+
+void signs_learn(struct signs *s, const token *window, enum sign_side side)
+{
+    const uint64_t h = window_hash(window);
+    learn(s, key_of(h, side), filter_bit(h));
+}
+
+void signs_save(const struct signs *s, struct buf *b)
+{
+    pack_u32(b, s->n);
+    for (uint32_t id = s->oldest; id; id = s->list[id].newer) {
+        pack_u64(b, s->list[id].key);
+        pack_u32(b, s->list[id].bit);
+    }
+}
+
+bool signs_load(struct signs *s, struct unpack *u)
+{
+    const uint32_t n = unpack_u32(u);
+    if (n > SIGNS_MAX || !unpack_fits(u, n, 12))
+        return false;
+    for (uint32_t i = 0; i < n; i++) {
+        const uint64_t key = unpack_u64(u);
+        const uint32_t bit = unpack_u32(u);
+        if (!key || bit >= SIGN_FILTER_BITS)
+            return false;
+        learn(s, key, bit);
+    }
+    return true;
 }
 
 /* Keeps the latest confirmed ones of more than max. */

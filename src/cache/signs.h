@@ -7,7 +7,7 @@
 #ifndef HOLDFAST_CACHE_SIGNS_H
 #define HOLDFAST_CACHE_SIGNS_H
 
-#include "base/base.h"
+#include "base/pack.h"
 
 enum { SIGN_TOKENS = 8, SIGNS_MAX = 4096, SIGN_FILTER_BITS = 1 << 17 };
 enum sign_side { SIGN_BEFORE, SIGN_AFTER };
@@ -31,5 +31,10 @@ struct sign_match {
  * confirmed signs. Linear in to - from. */
 uint32_t signs_find(const struct signs *s, const token *seq, uint32_t n, uint32_t from, uint32_t to,
                     struct sign_match *out, uint32_t max);
+
+/* All of them; docs/formats/cache-dir.md has the bytes. */
+void signs_save(const struct signs *s, struct buf *b);
+/* Into one just made.  False, and s to be freed, when the bytes are none of signs_save. */
+NODISCARD bool signs_load(struct signs *s, struct unpack *u);
 
 #endif
