@@ -2,7 +2,7 @@
 PRESET ?= release
 BUILD = build/$(PRESET)
 
-.PHONY: all deps configure build demo test bench lint clean
+.PHONY: all deps configure build demo test bench peers lint clean
 
 all: build
 
@@ -25,6 +25,11 @@ test: build
 
 bench: build
 	@tools/bench.sh $(BUILD)
+
+# holdfast and llama.cpp in turn on one model: make peers MODEL=path.gguf (bench/peers/README.md)
+peers: configure
+	@cmake --build $(BUILD) --target holdfast
+	@bench/peers/peers.sh $(BUILD)/holdfast
 
 lint: build
 	@tools/lint.sh $(BUILD)
