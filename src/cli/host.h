@@ -19,12 +19,12 @@ struct host_opts { /* borrowed until host_close */
     enum kv_type kv_type;
     const char *isa; /* NULL = the best */
     bool mlock, no_repack, no_mmap;
-    bool pin_threads; /* each to a CPU of its own */
+    bool pin_threads;      /* each to a CPU of its own */
     int64_t cache_ram_mib; /* HOST_CACHE_AUTO, -1 = no limit, else the budget */
     const char *cache_dir; /* NULL = memory only */
     double cache_disk_gib; /* 0 = 32 */
     uint32_t cache_step;
-    double audit_restores; /* engine_opts has it */
+    double audit_restores;     /* engine_opts has it */
     const char *cache_policy;  /* NULL = "hold" */
     const char *events_path;   /* NULL = none */
     const char *template_path; /* a chat template instead of the model's; NULL = none */

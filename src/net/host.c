@@ -7,9 +7,8 @@
 enum rc host_resolve(const char *host, uint16_t port, int flags, struct addrinfo **list,
                      struct err *err)
 {
-    const struct addrinfo hints = {.ai_family = AF_UNSPEC,
-                                   .ai_socktype = SOCK_STREAM,
-                                   .ai_flags = flags | AI_NUMERICSERV};
+    const struct addrinfo hints = {
+        .ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM, .ai_flags = flags | AI_NUMERICSERV};
     char service[8];
     snprintf(service, sizeof service, "%u", port);
     *list = NULL;

@@ -45,7 +45,7 @@ struct engine {
     struct logit_bias last_bias;
     snap_id dropped, pinned; /* pinned: what jobs that pin are told */
     char slot_path[256];
-    int pin;                 /* the last one: 1 on, -1 off */
+    int pin;          /* the last one: 1 on, -1 off */
     struct plan plan; /* of every last piece */
 };
 

@@ -191,8 +191,8 @@ enum rc server_start(const struct server_opts *o, struct server **out, struct er
     atomic_init(&s->end_ns, UINT64_MAX);
     atomic_init(&s->next_id, 0);
     if (o->replay_bytes)
-        s->replay = replay_new(&(struct replay_opts){.bytes = o->replay_bytes,
-                                                     .keep_thinking = o->replay_thinking});
+        s->replay = replay_new(
+            &(struct replay_opts){.bytes = o->replay_bytes, .keep_thinking = o->replay_thinking});
     s->explain = explain_new();
     const struct http_opts h = {.host = o->host,
                                 .port = o->port,

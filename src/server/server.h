@@ -32,15 +32,15 @@ struct server_opts {  /* all borrowed until server_stop */
     /* what requests that do not say otherwise get */
     struct sampling sampling;
     int32_t n_predict;
-    bool special;           /* show control tokens */
-    bool no_cache;          /* cache_prompt defaults to false */
-    bool no_slots;          /* GET /slots is refused */
-    uint32_t think_budget;  /* tokens of reasoning; 0: no limit */
-    bool no_thinking;       /* a budget of 0 */
+    bool special;               /* show control tokens */
+    bool no_cache;              /* cache_prompt defaults to false */
+    bool no_slots;              /* GET /slots is refused */
+    uint32_t think_budget;      /* tokens of reasoning; 0: no limit */
+    bool no_thinking;           /* a budget of 0 */
     const char *slot_save_path; /* directory of POST /slots/{id}; NULL: refused */
-    unsigned drop_volatile; /* enum volatile_kind: volatile.h */
-    uint64_t replay_bytes;  /* for answers that are put back as they were generated; 0: none are */
-    bool replay_thinking;   /* also reasoning that the template drops from old turns */
+    unsigned drop_volatile;     /* enum volatile_kind: volatile.h */
+    uint64_t replay_bytes; /* for answers that are put back as they were generated; 0: none are */
+    bool replay_thinking;  /* also reasoning that the template drops from old turns */
     const struct logger *lg;
 };
 

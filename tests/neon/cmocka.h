@@ -12,7 +12,10 @@ struct CMUnitTest {
     const char *name;
     void (*fn)(void **state);
 };
-#define cmocka_unit_test(f) {#f, f}
+#define cmocka_unit_test(f)                                                                        \
+    {                                                                                              \
+        .name = #f, .fn = f                                                                        \
+    }
 
 #define fail_msg(...)                                                                              \
     (fprintf(stderr, "%s:%d: ", __FILE__, __LINE__), fprintf(stderr, __VA_ARGS__),                 \
