@@ -41,6 +41,13 @@ static void too_much_work(struct grammar *g)
     grammar_fail(g, RC_LIMIT, "the grammar is too ambiguous: a mask takes too much work");
 }
 
+static void too_many_at_once(struct grammar *g)
+{
+    grammar_fail(g, RC_LIMIT,
+                 "the grammar is too ambiguous: the output may stand at more than %d of its places",
+                 MAX_AT_ONCE);
+}
+
 static void no_memory(struct grammar *g)
 {
     grammar_fail(g, RC_NOMEM, "no memory for the grammar's states");
@@ -204,7 +211,9 @@ static uint32_t closure_end(struct grammar *g, struct closure *c)
 {
     for (size_t n = 0; c->n_todo && !g->rc; n++) {
         const uint32_t id = g->todo[--c->n_todo];
-        if (n == MAX_CLOSURE || c->n_found == MAX_AT_ONCE || g->work++ > MAX_WORK)
+        if (c->n_found == MAX_AT_ONCE)
+            too_many_at_once(g);
+        else if (n == MAX_CLOSURE || g->work++ > MAX_WORK)
             too_much_work(g);
         const uint32_t state = g->stacks[id].state, parent = g->stacks[id].parent;
         if (g->final[state]) {

@@ -134,6 +134,42 @@ void grammar_text(struct grammar *g, uint32_t from, struct str text, uint32_t to
     }
 }
 
+static int by_bytes(const void *a, const void *b)
+{
+    const struct str *const x = a, *const y = b;
+    const size_t n = MIN(x->n, y->n);
+    const int c = n ? memcmp(x->p, y->p, n) : 0;
+    return c ? c : x->n < y->n ? -1 : x->n > y->n;
+}
+
+void grammar_texts(struct grammar *g, uint32_t from, struct str *texts, size_t n, uint32_t to)
+{
+    size_t longest = 0;
+    for (size_t i = 0; i < n; i++)
+        longest = MAX(longest, texts[i].n);
+    uint32_t *const path = mem_try_array(longest + 1, sizeof *path); /* states of the text before */
+    if (!path) {
+        grammar_fail(g, RC_NOMEM, "no memory for the grammar");
+        return;
+    }
+    qsort(texts, n, sizeof *texts, by_bytes);
+    path[0] = from;
+    for (size_t i = 0; i < n && !grammar_failed(g); i++) {
+        const struct str t = texts[i], before = i ? texts[i - 1] : (struct str){NULL, 0};
+        size_t at = 0;
+        while (at < MIN(t.n, before.n) && t.p[at] == before.p[at])
+            at++;
+        if (i && at == t.n) /* the same once more */
+            continue;
+        for (; at < t.n; at++) {
+            path[at + 1] = grammar_state_add(g);
+            grammar_bytes_edge(g, path[at], (uint8_t)t.p[at], (uint8_t)t.p[at], path[at + 1]);
+        }
+        grammar_empty_edge(g, path[t.n], to);
+    }
+    mem_free(path);
+}
+
 /* The state from which n continuation bytes lead to `to`. */
 static uint32_t tail(struct grammar *g, size_t n, uint32_t to)
 {

@@ -45,6 +45,9 @@ void grammar_empty_edge(struct grammar *g, uint32_t from, uint32_t to);
 void grammar_call_edge(struct grammar *g, uint32_t from, uint32_t rule, uint32_t to);
 /* A text, byte by byte. */
 void grammar_text(struct grammar *g, uint32_t from, struct str text, uint32_t to);
+/* Any of the texts [n > 0], byte by byte; sorts them.  Those that begin alike share states: however
+ * many there are, the output stands at one place.  The caller bounds their lengths together. */
+void grammar_texts(struct grammar *g, uint32_t from, struct str *texts, size_t n, uint32_t to);
 /* One character of the ranges (sorted or not), in UTF-8; negated: of any others but surrogates. */
 void grammar_chars(struct grammar *g, uint32_t from, const struct grange *r, size_t n, bool negated,
                    uint32_t to);

@@ -292,6 +292,35 @@ static void expect_schema_error(const char *json, enum rc want, const char *says
     json_decref(s);
 }
 
+/* {"enum": ["v0 of the list", ...]}.  Owned by the caller. */
+static char *long_enum(unsigned n, unsigned width)
+{
+    json_t *const list = json_array(), *const s = json_pack("{s:o}", "enum", list);
+    for (unsigned i = 0; i < n; i++)
+        assert_int_equal(json_array_append_new(list, json_sprintf("v%0*u of the list", width, i)),
+                         0);
+    char *const text = json_dumps(s, 0);
+    assert_non_null(text);
+    json_decref(s);
+    return text;
+}
+
+static void a_long_enum_is_one_place_not_thousands(void **state)
+{
+    (void)state;
+    char *text = long_enum(20000, 1);
+    check(schema(text), "20000 values",
+          "\"v0 of the list\"\0\"v19999 of the list\"\0\"v12345 of the list\"\0",
+          "\"v20000 of the list\"\0\"v of the list\"\0\"v1\"\0");
+    free(text);
+    /* values that begin others, and the same again */
+    SCHEMA("{\"enum\":[\"ab\",\"a\",\"\",\"ab\",\"abc\",1,12,1,-1]}",
+           "\"\"\0\"a\"\0\"ab\"\0\"abc\"\0001\00012\0-1", "\"b\"\0\"abcd\"\0002\0-12\0-");
+    text = long_enum(3000, 200);
+    expect_schema_error(text, RC_LIMIT, "schema.enum: 645000 bytes of values are more than 524288");
+    free(text);
+}
+
 static void what_is_not_supported_is_named(void **state)
 {
     (void)state;
@@ -929,6 +958,7 @@ int main(void)
         cmocka_unit_test(schemas_allow_the_json_they_describe),
         cmocka_unit_test(strings_keep_their_limits),
         cmocka_unit_test(numbers_keep_their_bounds),
+        cmocka_unit_test(a_long_enum_is_one_place_not_thousands),
         cmocka_unit_test(what_is_not_supported_is_named),
         cmocka_unit_test(a_mask_is_what_accepting_says),
         cmocka_unit_test(what_comes_out_is_json),

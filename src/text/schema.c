@@ -21,7 +21,7 @@
 #include "text/json_int.h"
 #include "text/tools.h"
 
-enum { MAX_NESTING = 64, MAX_DIGITS = 16, MAX_KEY = 256 };
+enum { MAX_NESTING = 64, MAX_DIGITS = 16, MAX_KEY = 256, MAX_LITERALS = 1 << 19 /* bytes */ };
 #define NO_RULE UINT32_MAX
 
 struct schema_memo {
@@ -1002,14 +1002,19 @@ static void array_schema(struct schema_build *b, const json_t *schema, uint32_t 
 
 /* ---- schemas ---- */
 
-static void literal(struct schema_build *b, const json_t *v, uint32_t from, uint32_t to)
+/* A value as JSON, or bare if it is a string that may be, in the grammar's arena; NULL after a
+ * failure. */
+static struct str literal(struct schema_build *b, const json_t *v, bool bare)
 {
-    char *const text = json_dumps(v, JSON_ENCODE_ANY | JSON_COMPACT);
-    if (text)
-        grammar_text(b->g, from, str_of(text), to);
-    else
+    char *const json =
+        bare && json_is_string(v) ? NULL : json_dumps(v, JSON_ENCODE_ANY | JSON_COMPACT);
+    const char *const text = json ? json : bare ? json_string_value(v) : NULL;
+    const size_t n = json ? strlen(json) : text ? json_string_length(v) : 0;
+    const char *const kept = text ? arena_strndup(grammar_arena(b->g), text, n) : NULL;
+    if (!kept)
         grammar_fail(b->g, RC_NOMEM, "no memory for the grammar");
-    free(text);
+    free(json);
+    return (struct str){kept, n};
 }
 
 /* The kinds that a type names, and whole numbers with all numbers; any without a type. */
@@ -1055,9 +1060,9 @@ static bool is_of_kinds(const json_t *v, unsigned kinds)
     return kind & kinds || (kinds & KIND_INTEGER && f == floor(f));
 }
 
-/* The values of enum or const that the type beside it allows, by build. */
-static void literals(struct schema_build *b, const json_t *schema, uint32_t from, uint32_t to,
-                     void (*build)(struct schema_build *, const json_t *, uint32_t, uint32_t))
+/* The values of enum or const that the type beside it allows. */
+static void literals(struct schema_build *b, const json_t *schema, bool bare, uint32_t from,
+                     uint32_t to)
 {
     const json_t *const one = json_object_get(schema, "const"), *const list =
                                                                     json_object_get(schema, "enum");
@@ -1068,14 +1073,23 @@ static void literals(struct schema_build *b, const json_t *schema, uint32_t from
     else
         ONLY(b, schema, "next to \"enum\"", "enum", "type");
     const size_t n = one ? 1 : json_array_size(list);
-    size_t n_kept = 0;
-    for (size_t i = 0; i < n; i++) {
+    struct str *const texts = mem_try_array(n, sizeof *texts);
+    size_t n_kept = 0, bytes = 0;
+    if (n && !texts)
+        grammar_fail(b->g, RC_NOMEM, "no memory for the grammar");
+    for (size_t i = 0; i < n && !grammar_failed(b->g); i++) {
         const json_t *const v = one ? one : json_array_get(list, i);
         if (!is_of_kinds(v, kinds))
             continue;
-        build(b, v, from, to);
-        n_kept++;
+        texts[n_kept] = literal(b, v, bare);
+        bytes += texts[n_kept++].n;
     }
+    if (bytes > MAX_LITERALS)
+        grammar_fail(b->g, RC_LIMIT, "%s.%s: %zu bytes of values are more than %d",
+                     buf_str(&b->where), key, bytes, MAX_LITERALS);
+    if (n_kept && !grammar_failed(b->g))
+        grammar_texts(b->g, from, texts, n_kept, to);
+    mem_free(texts);
     if (!n)
         grammar_fail(b->g, RC_ARG, "%s.enum is empty or not a list", buf_str(&b->where));
     else if (!n_kept)
@@ -1329,7 +1343,7 @@ static void fill(struct schema_build *b, const json_t *schema, uint32_t from, ui
         if (target)
             grammar_call_edge(b->g, from, schema_rule(b, target), to);
     } else if (json_object_get(schema, "const") || json_object_get(schema, "enum")) {
-        literals(b, schema, from, to, literal);
+        literals(b, schema, false, from, to);
     } else if (json_object_get(schema, "anyOf")) {
         ONLY(b, schema, "next to \"anyOf\"", "anyOf", "type");
         alternatives(b, json_object_get(schema, "anyOf"), "anyOf", type, from, to, call_schema);
@@ -1416,14 +1430,6 @@ static void json_call(struct schema_build *b, const char *name, const json_t *sc
     grammar_text(g, end, str_of("}"), to);
 }
 
-static void bare_literal(struct schema_build *b, const json_t *v, uint32_t from, uint32_t to)
-{
-    if (json_is_string(v))
-        grammar_text(b->g, from, (struct str){json_string_value(v), json_string_length(v)}, to);
-    else
-        literal(b, v, from, to);
-}
-
 /* A parameter's value and PARAMETER_END: strings are bare text, all else is JSON. */
 static void xml_value(struct schema_build *b, const json_t *schema, uint32_t from, uint32_t to)
 {
@@ -1457,7 +1463,7 @@ static void xml_value(struct schema_build *b, const json_t *schema, uint32_t fro
         alternatives(b, any, key, type, from, to, xml_value);
     } else if (json_object_get(schema, "enum") || json_object_get(schema, "const")) {
         const uint32_t end = grammar_state_add(g);
-        literals(b, schema, from, end, bare_literal);
+        literals(b, schema, true, from, end);
         grammar_text(g, end, str_of(PARAMETER_END), to);
     } else {
         const char *const name =
