@@ -72,7 +72,18 @@ static void a_tool_call_comes_parsed_and_coerced(void **state)
     assert_int_equal(json_integer_value(json_object_get(args, "days")), 3);
     json_decref(args);
     assert_string_equal(text_at(w, "choices.0.finish_reason"), "tool_calls");
-    /* with tool_choice none it is content, and the prompt keeps the tools */
+    assert_int_equal(w->engine.last.n_bias, 0);
+    buf_release(&script);
+}
+
+static void with_tool_choice_none_no_call_is_begun(void **state)
+{
+    struct world *w = *state;
+    struct buf script = BUF_INIT;
+    buf_addf(&script, "hm\n</think>\n\nI will look.\n\n%s", weather_call);
+    w->engine.script = buf_str(&script);
+    assert_int_equal(ask(w, "POST", "/v1/chat/completions", chat(weather_tools)), 200);
+    /* the prompt keeps the tools, the mark is not generated */
     char more[1024];
     snprintf(more, sizeof more, "%s,\"tool_choice\":\"none\"", weather_tools);
     const uint32_t n_prompt = w->engine.last.n_prompt;
@@ -80,6 +91,11 @@ static void a_tool_call_comes_parsed_and_coerced(void **state)
     assert_null(at(w, "choices.0.message.tool_calls"));
     assert_string_equal(text_at(w, "choices.0.finish_reason"), "stop");
     assert_int_equal(w->engine.last.n_prompt, n_prompt);
+    assert_int_equal(w->engine.last.n_bias, 1);
+    assert_int_equal(w->engine.last_bias.id, vocab_find(w->vocab, str_of("<tool_call>")));
+    assert_true(w->engine.last_bias.bias == -INFINITY);
+    /* a model that writes one all the same wrote text */
+    assert_non_null(strstr(text_at(w, "choices.0.message.content"), weather_call));
     buf_release(&script);
 }
 
@@ -153,6 +169,8 @@ static void listen(struct world *w, const char *body, struct heard *h)
         s = json_string_value(json_object_get(fn, "arguments"));
         buf_adds(&h->args, s ? s : "");
         h->n_logprobs += (unsigned)json_array_size(at(w, "choices.0.logprobs.content"));
+        if (at(w, "choices.0.delta.role")) /* it says nothing yet */
+            assert_true(json_is_null(at(w, "choices.0.logprobs")));
         s = json_string_value(at(w, "choices.0.finish_reason"));
         snprintf(h->finish, sizeof h->finish, "%s", s ? s : "");
     }
@@ -368,6 +386,7 @@ int main(void)
         T(a_reply_has_openais_shape),
         T(reasoning_is_told_apart),
         T(a_tool_call_comes_parsed_and_coerced),
+        T(with_tool_choice_none_no_call_is_begun),
         T(a_call_cut_short_ends_with_length),
         T(half_a_call_never_looks_whole),
         T(one_call_is_enough_when_only_one_is_wanted),

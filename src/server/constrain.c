@@ -141,6 +141,16 @@ void constraint_release(struct constraint *k)
     k->schema = NULL;
 }
 
+/* Messages about tools and lines of a GBNF do by themselves. */
+static bool begins_with_field(const char *msg)
+{
+    static const char *const fields[] = {"grammar line ", "tools[", "tool_choice "};
+    for (size_t i = 0; i < COUNT_OF(fields); i++)
+        if (!strncmp(msg, fields[i], strlen(fields[i])))
+            return true;
+    return false;
+}
+
 enum rc constraint_compile(const struct call *c, const struct constraint *k, struct grammar **out,
                            struct err *err)
 {
@@ -155,6 +165,5 @@ enum rc constraint_compile(const struct call *c, const struct constraint *k, str
                                       .parallel = k->parallel,
                                       .in_text = k->in_text};
     const enum rc rc = grammar_cache_get(c->s->grammars, &spec, out, err);
-    /* those of a GBNF and of tools begin with the field by themselves */
-    return k->schema && !k->tools ? err_wrap(err, rc, "%s", k->field) : rc;
+    return rc && err && !begins_with_field(err->msg) ? err_wrap(err, rc, "%s", k->field) : rc;
 }

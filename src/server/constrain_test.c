@@ -86,6 +86,13 @@ static void what_cannot_be_kept_is_refused_by_name(void **state)
     } cases[] = {
         {"/completion", "{\"prompt\":\"a\",\"grammar\":5}", "grammar", "string"},
         {"/completion", "{\"prompt\":\"a\",\"grammar\":\"root ::= \\\"a\"}", "grammar", "line 1"},
+        {"/completion", "{\"prompt\":\"a\",\"grammar\":\"a ::= a\"}", "grammar", "no rule 'root'"},
+        {"/completion", "{\"prompt\":\"a\",\"grammar\":\"root ::= root\"}", "grammar",
+         "'root' is left-recursive"},
+        {"/completion",
+         "{\"prompt\":\"a\",\"grammar\":\"root ::= (((\\\"a\\\"{1000}){1000}){1000}){1000} "
+         "[^b]{100000} [^a]{100000}\"}",
+         "grammar", "more than 1048576 states"},
         {"/completion", "{\"prompt\":\"a\",\"json_schema\":5}", "json_schema", "JSON schema"},
         {"/completion", "{\"prompt\":\"a\",\"json_schema\":{\"not\":{}}}", "json_schema",
          "\"not\" is not supported"},

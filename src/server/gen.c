@@ -49,6 +49,7 @@ bool gen_start(struct gen *g, struct call *c, const struct prompts *prompts, con
                       .per_prompt = p->n,
                       .stream = stream,
                       .prompts = prompts,
+                      .field = p->want.field,
                       .no_cache = !p->cache_prompt || !strcmp(c->m->cache_policy, "none"),
                       .looked_ns = clock_mono_ns()};
     g->jobs = mem_try_array((size_t)prompts->n * p->n, sizeof(struct job *));
@@ -120,6 +121,8 @@ struct piece *gen_next(struct gen *g, uint32_t *which)
             g->n_ended += p->last;
             if (p->last)
                 note(g, k, p);
+            if (p->last && p->stop == STOP_ERROR && p->err.rc == RC_LIMIT && g->field)
+                err_wrap(&p->err, RC_LIMIT, "%s", g->field); /* a grammar that asks for too much */
             g->turn = (k + 1) % g->n;
             *which = k;
             return p;

@@ -16,6 +16,7 @@ struct gen {
     uint32_t n, per_prompt;
     uint32_t n_ended, turn;
     const struct prompts *prompts; /* borrowed until gen_end */
+    const char *field;             /* that asks for a grammar, or NULL; for messages */
     bool no_cache;
     struct stream *stream; /* NULL for a whole reply */
     uint64_t looked_ns;    /* when the client was last looked for */

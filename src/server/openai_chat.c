@@ -401,12 +401,13 @@ static void begin_delta(struct chat *m, uint32_t i, struct buf *b, struct jwrite
     jwrite_obj(w, "delta");
 }
 
-static void end_delta(struct chat *m, uint32_t i, struct buf *b, struct jwrite *w,
+/* role: the chunk that has it alone; the tokens so far belong to the next one. */
+static void end_delta(struct chat *m, uint32_t i, struct buf *b, struct jwrite *w, bool role,
                       const char *finish)
 {
     struct choice *ch = &m->choices[i];
     jwrite_end_obj(w);
-    if (ch->n_probs)
+    if (ch->n_probs && !role)
         write_logprobs(w, m, ch);
     else
         jwrite_null(w, "logprobs");
@@ -432,7 +433,7 @@ static void begin_choice(struct chat *m, uint32_t i)
     begin_delta(m, i, &b, &w);
     jwrite_str(&w, "role", "assistant");
     jwrite_str(&w, "content", "");
-    end_delta(m, i, &b, &w, NULL);
+    end_delta(m, i, &b, &w, true, NULL);
 }
 
 static void send_progress(struct chat *m, const struct piece *p)
@@ -493,7 +494,7 @@ static void stream_delta(void *ctx, uint32_t i, const struct reply_event *e)
         jwrite_strn(&w, "content", e->text.p, e->text.n);
     else
         write_call_delta(&w, e, part);
-    end_delta(m, i, &b, &w, NULL);
+    end_delta(m, i, &b, &w, false, NULL);
 }
 
 static void stream_choice_end(void *ctx, uint32_t i, const struct answer *a)
@@ -504,7 +505,7 @@ static void stream_choice_end(void *ctx, uint32_t i, const struct answer *a)
     talk_keep(&m->t, i, &m->choices[i].said);
     begin_choice(m, i);
     begin_delta(m, i, &b, &w);
-    end_delta(m, i, &b, &w, finish_reason(a->stop, &m->choices[i].said));
+    end_delta(m, i, &b, &w, false, finish_reason(a->stop, &m->choices[i].said));
 }
 
 static void reply_stream(struct chat *m)

@@ -171,6 +171,11 @@ static enum rc add_bias(struct params *p, token id, float bias, struct err *err)
     return RC_OK;
 }
 
+enum rc params_forbid(struct params *p, token id, struct err *err)
+{
+    return add_bias(p, id, -INFINITY, err);
+}
+
 /* Every token of a text. */
 static enum rc add_text_bias(const struct call *c, struct params *p, struct str text, float bias,
                              struct err *err)

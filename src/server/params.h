@@ -37,6 +37,8 @@ void params_release(struct params *p);
 /* Stop strings under another name than "stop". */
 NODISCARD enum rc params_read_stop(const json_t *o, const char *key, struct params *p,
                                    struct err *err);
+/* The token is not generated.  RC_NOMEM. */
+NODISCARD enum rc params_forbid(struct params *p, token id, struct err *err);
 /* Everything but the prompt. */
 void params_to_job(const struct call *c, const struct params *p, struct job_desc *d);
 /* llama-server's generation_settings: an object under key. */

@@ -44,7 +44,8 @@ static struct str field_of(const struct call *c, const struct err *err)
     const size_t root = strspn(err->msg, letters);
     const size_t n = root + strcspn(err->msg + root, " :");
     char key[64];
-    if ((err->rc != RC_ARG && err->rc != RC_UNSUPPORTED) || !root || root >= sizeof key)
+    const bool theirs = err->rc == RC_ARG || err->rc == RC_UNSUPPORTED || err->rc == RC_LIMIT;
+    if (!theirs || !root || root >= sizeof key)
         return (struct str){NULL, 0};
     memcpy(key, err->msg, root);
     key[root] = 0;

@@ -162,6 +162,13 @@ static void answer(struct call *c)
         reply_refuse(c, 413, "invalid_request_error", "the body is larger than the server takes");
         return;
     }
+    const char *coding = http_header(c->r, "Content-Encoding");
+    if (t->flags & ROUTE_JSON && coding && strcasecmp(coding, "identity") != 0) {
+        http_set_header(c->r, "Accept-Encoding", "identity");
+        reply_refuse(c, 415, "invalid_request_error",
+                     "a body with a Content-Encoding is not supported: send it uncompressed");
+        return;
+    }
     if (t->flags & ROUTE_JSON && !parse_body(c))
         return;
     t->fn(c);

@@ -260,6 +260,18 @@ static void before_the_model_is_there_only_health_answers(void **state)
     assert_int_equal(ask(w, "GET", "/v1/models", NULL), 503);
 }
 
+static void a_compressed_body_is_415(void **state)
+{
+    struct world *w = *state;
+    client_set_header(w->client, "Content-Encoding", "gzip");
+    expect_error(w, "/completion", "\x1f\x8b", 415, "invalid_request_error", NULL,
+                 "Content-Encoding is not supported");
+    assert_string_equal(client_header(w->client, "accept-encoding"), "identity");
+    client_set_header(w->client, "Content-Encoding", "identity");
+    assert_int_equal(ask(w, "POST", "/completion", "{\"prompt\":\"a\"}"), 200);
+    client_set_header(w->client, "Content-Encoding", NULL);
+}
+
 static void a_body_above_the_limit_is_413(void **state)
 {
     struct world *w = *state;
@@ -824,6 +836,7 @@ int main(void)
         T(a_key_opens_and_nothing_else_does),
         T(pages_may_ask_from_where_they_are_allowed),
         T(before_the_model_is_there_only_health_answers),
+        T(a_compressed_body_is_415),
         T(a_body_above_the_limit_is_413),
         T(wrong_requests_name_the_field),
         T(what_asks_for_nothing_is_no_error),

@@ -74,6 +74,15 @@ static enum rc settle_constraint(struct talk *t, struct err *err)
     return RC_OK;
 }
 
+/* tool_choice none: the tools stay in the prompt, which so keeps its prefix, but the mark that opens a
+ * call is not generated where it is a token.  What is written as a call all the same is content. */
+static enum rc forbid_calls(struct talk *t, struct err *err)
+{
+    const token mark = vocab_find(t->c->m->vocab, str_of("<tool_call>"));
+    return t->calls || !json_array_size(t->tools) || mark < 0 ? RC_OK
+                                                              : params_forbid(&t->p, mark, err);
+}
+
 enum rc talk_prepare(struct talk *t, struct err *err)
 {
     t->family = reply_family_of(chat_template_source(t->c->m->chat));
@@ -109,6 +118,8 @@ enum rc talk_prepare(struct talk *t, struct err *err)
         rc = make_hints(t, err);
     if (!rc)
         rc = settle_constraint(t, err);
+    if (!rc)
+        rc = forbid_calls(t, err);
     if (!rc)
         rc = thinking_limit(t, err);
     t->prompts.v = &t->tokens;

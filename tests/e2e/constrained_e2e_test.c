@@ -438,6 +438,22 @@ static void a_grammar_that_leads_nowhere_is_an_error_not_a_hang(void **state)
     close_server();
 }
 
+static void a_grammar_found_too_large_while_it_runs_is_named(void **state)
+{
+    struct buf body = BUF_INIT;
+    (void)state;
+    open_server("qwen35_xml");
+    buf_adds(&body, "{\"prompt\":\"a\",\"n_predict\":4,\"grammar\":\"root ::= \\\"x\\\"");
+    for (unsigned i = 1; i < 5000; i++)
+        buf_addf(&body, " | \\\"x%u\\\"", i);
+    buf_adds(&body, "\"}");
+    assert_int_equal(ask(&server, "POST", "/completion", buf_str(&body)), 400);
+    assert_string_equal(text_at(server.json, "error.param"), "grammar");
+    assert_non_null(strstr(text_at(server.json, "error.message"), "more than 4096 of its places"));
+    buf_release(&body);
+    close_server();
+}
+
 static void the_client_libraries_get_what_they_asked_for(void **state)
 {
     (void)state;
@@ -468,6 +484,7 @@ int main(void)
         cmocka_unit_test(the_client_libraries_get_what_they_asked_for),
         cmocka_unit_test(an_answer_cut_short_is_no_error_and_one_cancelled_leaves_nothing),
         cmocka_unit_test(a_grammar_that_leads_nowhere_is_an_error_not_a_hang),
+        cmocka_unit_test(a_grammar_found_too_large_while_it_runs_is_named),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }
