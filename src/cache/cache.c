@@ -186,7 +186,8 @@ static enum spill_result spill(struct cache *c, snap_id id, uint64_t now_ns)
 {
     enum { MAX_WRITING = 4 }; /* they hold their memory until they are done */
     struct entry *e = entry_at(c, id);
-    if (!c->o.disk_bytes || e->unfit || c->n_writing >= MAX_WRITING || !worth_writing(c, e) || !ranks_reserve(&c->ranks[TIER_DISK]))
+    if (!c->o.disk_bytes || e->unfit || c->n_writing >= MAX_WRITING || !worth_writing(c, e) ||
+        !ranks_reserve(&c->ranks[TIER_DISK]))
         return SPILL_NO;
     const uint64_t cost = entry_cost(c, e->node, e->pos, TIER_DISK);
     const double rate = c->policy->rate ? c->policy->rate(c, e->cell) : 1;
@@ -337,7 +338,8 @@ bool cache_spill_next(struct cache *c, uint64_t now_ns)
     for (uint32_t i = 0; i < c->ranks[TIER_RAM].n; i++) {
         const snap_id id = c->ranks[TIER_RAM].list[i].id;
         const struct entry *e = entry_at(c, id);
-        if (e->state == ENTRY_LIVE && !entry_has(e, TIER_DISK) && !e->unfit && worth_writing(c, e) &&
+        if (e->state == ENTRY_LIVE && !entry_has(e, TIER_DISK) && !e->unfit &&
+            worth_writing(c, e) &&
             (!best || entry_value(c, id, TIER_RAM) > entry_value(c, best, TIER_RAM)))
             best = id;
     }

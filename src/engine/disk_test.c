@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/file.h"
 #include "base/mem.h"
 #include "base/rng.h"
 #include "model/maker.h"
@@ -516,6 +517,122 @@ static void a_smaller_budget_at_the_next_start_keeps_what_was_used_last(void **s
     engine_stop(e, 0);
 }
 
+/* ---- what was learned ---- */
+
+static snap_id warm(struct engine *e, uint32_t k)
+{
+    struct job_desc d = {.prompt = here.prompts[k], .n_prompt = N_PROMPT, .pin = true};
+    struct job *j;
+    struct err err;
+    snap_id id = 0;
+    sampling_defaults(&d.sampling);
+    must(engine_submit(e, &d, &j, &err), &err);
+    for (bool last = false; !last;) {
+        struct piece *p = job_next(j, UINT64_MAX);
+        last = p->last;
+        id = p->pinned;
+        piece_free(p);
+    }
+    job_free(j);
+    return id;
+}
+
+struct totals {
+    uint32_t n, n_pinned, pinned_pos, hits;
+    snap_id unpinned; /* the most used one that is not pinned */
+};
+
+static struct totals totals(struct engine *e)
+{
+    struct engine_view v;
+    struct totals t = {0};
+    uint32_t most = 0;
+    must(engine_view(e, true, &v, NULL), NULL);
+    for (uint32_t i = 0; i < v.n_entries; i++) {
+        const struct cache_entry *x = &v.entries[i];
+        t.n++;
+        t.hits += x->hits;
+        t.n_pinned += x->user_pin;
+        t.pinned_pos += x->user_pin ? x->pos : 0;
+        if (!x->user_pin && (!t.unpinned || x->hits > most)) {
+            t.unpinned = x->id;
+            most = x->hits;
+        }
+    }
+    engine_view_release(&v);
+    return t;
+}
+
+static void pins_and_hits_outlive_a_restart(void **state)
+{
+    (void)state;
+    struct engine *e = start_big();
+    const snap_id warmed = warm(e, 0);
+    assert_true(warmed);
+    for (int round = 0; round < 3; round++)
+        for (uint32_t k = 0; k < 4; k++)
+            ask(e, k);
+    assert_true(engine_pin(e, totals(e).unpinned, true));
+    settle(e);
+    wait_written(e, 4);
+    for (uint32_t k = 0; k < 4; k++) /* after the files were written */
+        ask(e, k);
+    const struct totals before = totals(e);
+    assert_int_equal(before.n_pinned, 2);
+    assert_true(before.hits > 8);
+    engine_stop(e, 0);
+    e = start_big();
+    const struct totals after = totals(e);
+    assert_int_equal(after.n_pinned, 2);
+    assert_int_equal(after.pinned_pos, before.pinned_pos);
+    assert_int_equal(after.hits, before.hits); /* of those not worth writing there were none */
+    for (uint32_t i = 1; i < 100; i++)
+        engine_pin(e, i, false);
+    engine_stop(e, 0);
+    e = start_big();
+    assert_int_equal(totals(e).n_pinned, 0);
+    assert_int_equal(totals(e).n, after.n);
+    engine_stop(e, 0);
+}
+
+static char copy_dir[300];
+
+static void copy_file(const char *path, struct rng *rng)
+{
+    (void)rng;
+    char *p, to[600];
+    size_t n;
+    struct err err;
+    const char *name = strrchr(path, '/') + 1;
+    if (file_read_all(path, GIB, &p, &n, &err)) /* renamed or removed meanwhile */
+        return;
+    snprintf(to, sizeof to, "%s/%s", copy_dir, name);
+    must(file_write_atomically(to, p, n, &err), &err);
+    mem_free(p);
+}
+
+/* A copy of the directory is what a process killed at that moment would have left. */
+static void a_pin_outlives_a_process_that_is_killed(void **state)
+{
+    (void)state;
+    struct engine *e = start_big(), *other;
+    assert_true(warm(e, 1));
+    for (uint32_t n_pinned = 0, tries = 0; !n_pinned; tries++) {
+        assert_true(tries < 200);
+        usleep(20000); /* the file is written in idle time, and after it that it is pinned */
+        snprintf(copy_dir, sizeof copy_dir, "%s.copy", here.dir);
+        assert_int_equal(mkdir(copy_dir, 0700), 0);
+        each_file(copy_file, NULL);
+        other = start(copy_dir, 64 * MIB, GIB);
+        n_pinned = totals(other).n_pinned;
+        engine_stop(other, 0);
+        char cmd[600];
+        snprintf(cmd, sizeof cmd, "rm -r '%s'", copy_dir);
+        assert_int_equal(system(cmd), 0);
+    }
+    engine_stop(e, 0);
+}
+
 static void any_allocation_may_fail_while_state_is_read(void **state)
 {
     (void)state;
@@ -555,6 +672,8 @@ int main(void)
         cmocka_unit_test_teardown(other_policies_leave_the_directory_alone, clear),
         cmocka_unit_test_teardown(a_smaller_budget_at_the_next_start_keeps_what_was_used_last,
                                   clear),
+        cmocka_unit_test_teardown(pins_and_hits_outlive_a_restart, clear),
+        cmocka_unit_test_teardown(a_pin_outlives_a_process_that_is_killed, clear),
         cmocka_unit_test_teardown(any_allocation_may_fail_while_state_is_read, clear),
     };
     return cmocka_run_group_tests(tests, open_world, close_world);

@@ -622,7 +622,7 @@ struct pin_call {
 static void pin_entry(struct engine *e, void *ctx)
 {
     struct pin_call *c = ctx;
-    c->done = cache_pin(reuse_cache(e->env.reuse), c->id, c->on);
+    c->done = reuse_set_pin(e->env.reuse, c->id, c->on);
 }
 
 bool engine_pin(struct engine *e, snap_id id, bool on)

@@ -25,8 +25,13 @@ struct reuse {
     struct kv *kv;
     struct rec *rec;
     struct snap_store *store;
-    struct tier *tier;       /* NULL: memory only */
-    bool closing;            /* files outlive their entries */
+    struct tier *tier; /* NULL: memory only */
+    bool closing;      /* files outlive their entries */
+    struct {           /* since what was learned was last kept */
+        uint64_t at_ns;
+        uint32_t n_requests, n_written;
+        bool pins; /* have changed */
+    } since;
     struct perslot *perslot; /* with --cache-policy pxa: it, not cache, keeps what is kept */
     /* Unordered.  Looked up once per restore, eviction and cut: a walk over the ids of even
      * ten thousand entries is microseconds. */
@@ -177,6 +182,26 @@ static void hold_once(struct reuse *r, snap_id id, struct live *l)
 
 /* ---- disk ------------------------------------------------------------------------------------ */
 
+/* What was learned goes to disk at the end, and now and then: a process that is killed forgets a minute. */
+static void keep_learned(struct reuse *r)
+{
+    if (tier_keep(r->tier, r->cache)) {
+        memset(&r->since, 0, sizeof r->since);
+        r->since.at_ns = clock_mono_ns();
+    }
+}
+
+static void keep_learned_if_due(struct reuse *r)
+{
+    enum { MANY_WRITTEN = 64 };
+    static const uint64_t minute_ns = UINT64_C(60000000000);
+    if (!r->tier || tier_is_keeping(r->tier))
+        return;
+    if (r->since.pins || r->since.n_written >= MANY_WRITTEN ||
+        (r->since.n_requests && clock_mono_ns() - r->since.at_ns > minute_ns))
+        keep_learned(r);
+}
+
 static enum spill_result on_spill(void *ctx, const struct cache_spill *s)
 {
     struct reuse *r = ctx;
@@ -254,6 +279,9 @@ static void wrote(struct reuse *r, const struct tier_done *done)
 {
     if (done->ok) {
         const struct payload *p = payload_find(r, done->id);
+        struct cache_entry e;
+        r->since.n_written++;
+        r->since.pins |= cache_entry_get(r->cache, done->id, &e) && e.user_pin;
         measured(r, CACHE_RATE_WRITE, done->bytes, done->ns);
         event_spill(r->o.events, &(struct event_spill){.snap = done->id,
                                                        .pos = p->pos,
@@ -261,6 +289,7 @@ static void wrote(struct reuse *r, const struct tier_done *done)
                                                        .ms = (double)done->ns * 1e-6});
     }
     cache_spilled(r->cache, done->id, done->ok, clock_wall_ns());
+    keep_learned_if_due(r);
 }
 
 static void was_read(struct reuse *r, const struct tier_done *done)
@@ -299,7 +328,13 @@ void reuse_poll(struct reuse *r)
 bool reuse_idle(struct reuse *r)
 {
     struct disk_stats st;
-    return reuse_disk(r, &st) && !st.writes_off && cache_spill_next(r->cache, clock_wall_ns());
+    if (!reuse_disk(r, &st) || st.writes_off)
+        return false;
+    if (cache_spill_next(r->cache, clock_wall_ns()))
+        return true;
+    if (r->since.n_requests && !tier_is_keeping(r->tier))
+        keep_learned(r);
+    return false;
 }
 
 void reuse_flush(struct reuse *r, uint64_t until_ns)
@@ -310,9 +345,10 @@ void reuse_flush(struct reuse *r, uint64_t until_ns)
         while (clock_mono_ns() < until_ns && reuse_idle(r))
             continue;
         if (!tier_n_moving(r->tier))
-            return;
+            break;
         (void)poll_one(r, UINT64_MAX);
     }
+    keep_learned(r);
 }
 
 bool reuse_disk(const struct reuse *r, struct disk_stats *out)
@@ -408,6 +444,7 @@ enum rc reuse_new(const struct reuse_opts *o, struct reuse **out, struct err *er
         rc = cache_new(&co, &r->cache, err);
     if (!rc && r->tier)
         tier_adopt(r->tier, r->cache, o->lg);
+    r->since.at_ns = clock_mono_ns();
     if (!rc && pxa)
         rc = new_perslot(r, &rules, err);
     if (rc) {
@@ -671,7 +708,16 @@ snap_id reuse_pin(struct reuse *r, struct live *l, const token *seq)
     if (!cache_find(r->cache, seq, l->pos))
         reuse_keep(r, l, seq, CUT_PINNED);
     const snap_id id = cache_find(r->cache, seq, l->pos);
-    return id && cache_pin(r->cache, id, true) ? id : 0;
+    return id && reuse_set_pin(r, id, true) ? id : 0;
+}
+
+bool reuse_set_pin(struct reuse *r, snap_id id, bool on)
+{
+    if (!cache_pin(r->cache, id, on))
+        return false;
+    r->since.pins = true;
+    keep_learned_if_due(r);
+    return true;
 }
 
 void reuse_end(struct reuse *r, struct live *l, const token *seq)
@@ -686,6 +732,8 @@ void reuse_end(struct reuse *r, struct live *l, const token *seq)
     kv_table_release(r->kv, &l->kv);
     rec_give(r->rec, l->rec);
     l->rec = 0;
+    r->since.n_requests++;
+    keep_learned_if_due(r);
 }
 
 bool reuse_speaks(const struct reuse *r)

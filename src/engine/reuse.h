@@ -101,6 +101,8 @@ void reuse_keep(struct reuse *r, struct live *l, const token *seq, enum cut_kind
 void reuse_end(struct reuse *r, struct live *l, const token *seq);
 /* The state at l->pos is kept, whatever the policy thinks, until it is unpinned; its id, or 0 when it cannot be. */
 snap_id reuse_pin(struct reuse *r, struct live *l, const token *seq);
+/* cache_pin for a user. */
+bool reuse_set_pin(struct reuse *r, snap_id id, bool on);
 /* cache_drop for a user. */
 bool reuse_drop(struct reuse *r, snap_id id);
 /* The same for a state that was found wrong. */
@@ -130,7 +132,7 @@ bool reuse_speaks(const struct reuse *r);
 void reuse_poll(struct reuse *r);
 /* Nothing else to do: starts to write the most valuable entry that is only in memory; false when there is none. */
 bool reuse_idle(struct reuse *r);
-/* Before the end: as many of those as begin until then, and all that is under way. */
+/* Before the end: as many of those as begin until then, all that is under way, and what was learned. */
 void reuse_flush(struct reuse *r, uint64_t until_ns);
 /* False when there is no disk tier. */
 bool reuse_disk(const struct reuse *r, struct disk_stats *out);

@@ -24,8 +24,14 @@ NODISCARD enum rc tier_open(const struct disk_opts *o, struct kv *kv, struct tie
                             struct err *err);
 /* Waits for what is under way.  The files stay. */
 void tier_close(struct tier *t);
-/* What the directory has goes into the cache, as far as its budget reaches; the rest is removed. */
+/* What the directory has goes into the cache: what was learned, then entries, as far as its budget reaches; the rest is
+ * removed. */
 void tier_adopt(struct tier *t, struct cache *c, const struct logger *lg);
+/* Starts to write what the cache has learned, how its entries on disk were used and which are pinned, for tier_adopt at the
+ * next start.  False when memory is out. */
+bool tier_keep(struct tier *t, struct cache *c);
+/* That is still under way. */
+bool tier_is_keeping(const struct tier *t);
 
 /* Starts to write the entry s names; false when it cannot.  pages: of its path, held until it is done; snap stays. */
 NODISCARD bool tier_write(struct tier *t, const struct cache *c, const struct cache_entry *e,

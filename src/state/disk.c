@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,6 +17,7 @@
 #include "base/mem.h"
 #include "base/queue.h"
 #include "state/io.h"
+#include "state/learned.h"
 
 enum { SAY_AT_MOST = 5 };                             /* lines at start about files of one sort */
 static const uint64_t off_ns = UINT64_C(60000000000); /* after a write that failed */
@@ -42,7 +44,7 @@ struct piece {
 
 struct job {
     struct qmsg q;
-    enum job_kind { JOB_WRITE, JOB_READ, JOB_SHORTEN, JOB_REMOVE, JOB_QUIT } kind;
+    enum job_kind { JOB_WRITE, JOB_READ, JOB_SHORTEN, JOB_REMOVE, JOB_KEEP, JOB_QUIT } kind;
     struct disk_done done;
     struct segment_head head;
     /* write */
@@ -58,6 +60,9 @@ struct job {
     disk_ref bad; /* whose file it was */
     /* shorten */
     uint32_t n_pages;
+    /* keep */
+    void *kept;
+    size_t n_kept;
 };
 
 struct disk {
@@ -76,7 +81,14 @@ struct disk {
     uint64_t off_until_ns;
     disk_ref *by_use; /* what start found */
     uint32_t n_by_use;
+    uint8_t *kept; /* the same */
+    uint64_t n_kept;
+    bool keeps_nothing; /* what is there is another program's */
     struct disk_stats stats;
+    /* the writing thread's */
+    bool keep_failed; /* and said so */
+    /* both: JOB_KEEPs given and not done; relaxed, it guards nothing */
+    atomic_uint keeping;
 };
 
 static struct file *file_at(const struct disk *d, disk_ref r)
@@ -89,6 +101,13 @@ static void path_of(const struct disk *d, uint64_t id, char path[PATH_MAX])
 {
     const int n = snprintf(path, PATH_MAX, "%s/%016" PRIx64 ".seg", d->dir, id);
     CHECK(n > 0 && n < PATH_MAX); /* disk_open looked at the length */
+}
+
+static void learned_path_of(const struct disk *d, char path[PATH_MAX])
+{
+    const int n =
+        snprintf(path, PATH_MAX, "%s/%016" PRIx64 ".learned", d->dir, d->o.shape.fingerprint);
+    CHECK(n > 0 && n < PATH_MAX);
 }
 
 /* ---- the tree of files ----------------------------------------------------------------------- */
@@ -249,8 +268,23 @@ static enum rc run_read(struct disk *d, struct job *j)
     return RC_OK;
 }
 
+static void run_keep(struct disk *d, const struct job *j)
+{
+    char path[PATH_MAX];
+    struct err err;
+    learned_path_of(d, path);
+    if (!learned_write(path, d->o.shape.fingerprint, j->kept, j->n_kept, &err))
+        d->keep_failed = false;
+    else if (!d->keep_failed) {
+        d->keep_failed = true; /* the next ones say no more */
+        log_warn(d->o.lg, "cache directory: %s; what was learned is not kept", err.msg);
+    }
+    atomic_fetch_sub_explicit(&d->keeping, 1, memory_order_relaxed);
+}
+
 static void free_job(struct job *j)
 {
+    mem_free(j->kept);
     mem_free(j->seq);
     mem_free(j->pages);
     mem_free(j->last_page);
@@ -283,6 +317,9 @@ static bool run(struct disk *d, struct job *j)
         path_of(d, j->head.id, path);
         if (io_unlink(path, &err))
             log_warn(d->o.lg, "cache directory: %s", err.msg);
+        break;
+    case JOB_KEEP:
+        run_keep(d, j);
         break;
     case JOB_QUIT:
         free_job(j);
@@ -355,16 +392,20 @@ static void say_removed(struct disk *d, struct found *f, const char *why)
         log_warn(d->o.lg, "cache directory: %s; removed", why);
 }
 
-/* "0123456789abcdef.seg" -> id; 0 when it is no such name. */
-static uint64_t id_of_name(const char *name, bool *temporary)
+enum name { NAME_OTHER, NAME_SEGMENT, NAME_LEARNED, NAME_TEMPORARY };
+
+/* "0123456789abcdef.seg" and the like; *id is the number. */
+static enum name name_of(const char *name, uint64_t *id)
 {
-    char *end;
-    for (int i = 0; i < 16; i++)
-        if (!strchr("0123456789abcdef", name[i]) || !name[i])
-            return 0;
-    const uint64_t id = strtoull(name, &end, 16);
-    *temporary = !strcmp(end, ".seg.tmp");
-    return end == name + 16 && (*temporary || !strcmp(end, ".seg")) ? id : 0;
+    if (strspn(name, "0123456789abcdef") != 16)
+        return NAME_OTHER;
+    *id = strtoull(name, NULL, 16);
+    const char *end = name + 16;
+    if (!strcmp(end, ".seg"))
+        return *id && *id < UINT64_MAX ? NAME_SEGMENT : NAME_OTHER;
+    if (!strcmp(end, ".learned"))
+        return NAME_LEARNED;
+    return !strcmp(end, ".seg.tmp") || !strcmp(end, ".learned.tmp") ? NAME_TEMPORARY : NAME_OTHER;
 }
 
 static enum rc take_file(struct disk *d, uint64_t id, struct found *found, struct err *err)
@@ -418,17 +459,22 @@ static enum rc scan(struct disk *d, struct found *found, struct err *err)
         return err_sys(err, "cannot read the cache directory %s", d->dir);
     enum rc rc = RC_OK;
     for (const struct dirent *e; !rc && (e = readdir(dir));) {
-        bool temporary = false;
-        const uint64_t id = strlen(e->d_name) < 20 ? 0 : id_of_name(e->d_name, &temporary);
+        uint64_t id;
         char path[PATH_MAX];
-        if (id && !temporary && id < UINT64_MAX) {
+        struct err why;
+        switch (name_of(e->d_name, &id)) {
+        case NAME_SEGMENT:
             rc = take_file(d, id, found, err);
-        } else if (id && temporary) {
-            path_of(d, id, path);
-            strcat(path, ".tmp");
-            (void)io_unlink(path, NULL);
-        } else if (e->d_name[0] != '.' && strcmp(e->d_name, "lock") != 0) {
-            struct err why;
+            break;
+        case NAME_TEMPORARY:
+            if (snprintf(path, sizeof path, "%s/%s", d->dir, e->d_name) < (int)sizeof path)
+                (void)io_unlink(path, NULL);
+            break;
+        case NAME_LEARNED: /* ours is read later, the others are other models' */
+            break;
+        case NAME_OTHER:
+            if (e->d_name[0] == '.' || !strcmp(e->d_name, "lock"))
+                break;
             err_set(&why, RC_UNSUPPORTED, "%.100s is no file of ours", e->d_name);
             say_left(d, found, why.msg);
         }
@@ -536,6 +582,22 @@ static enum rc link_files(struct disk *d, struct found *found, struct err *err)
     return RC_OK;
 }
 
+/* What was learned is worth a line, not a refusal. */
+static enum rc read_learned(struct disk *d, struct err *err)
+{
+    char path[PATH_MAX];
+    struct err why;
+    learned_path_of(d, path);
+    const enum rc rc = learned_read(path, d->o.shape.fingerprint, &d->kept, &d->n_kept, &why);
+    if (rc == RC_NOMEM)
+        return err_set(err, rc, "%s", why.msg);
+    d->keeps_nothing = rc == RC_UNSUPPORTED;
+    if (rc)
+        log_warn(d->o.lg, "cache directory: %s; begun without what was learned%s", why.msg,
+                 d->keeps_nothing ? ", and left alone" : "");
+    return RC_OK;
+}
+
 static enum rc start_threads(struct disk *d, struct err *err)
 {
     int failed = pthread_create(&d->writer, NULL, writer_main, d);
@@ -568,6 +630,8 @@ enum rc disk_open(const struct disk_opts *o, struct disk **out, struct err *err)
         rc = scan(d, &found, err);
     if (!rc)
         rc = link_files(d, &found, err);
+    if (!rc)
+        rc = read_learned(d, err);
     if (found.n_left > SAY_AT_MOST)
         log_warn(o->lg, "cache directory: and %" PRIu32 " more files that are left alone",
                  found.n_left - SAY_AT_MOST);
@@ -614,6 +678,7 @@ void disk_close(struct disk *d)
         mem_free(d->files[r].tokens);
     mem_free(d->files);
     mem_free(d->by_use);
+    mem_free(d->kept);
     if (d->lock >= 0)
         close(d->lock);
     mem_free(d->dir);
@@ -746,6 +811,32 @@ void disk_drop(struct disk *d, disk_ref r)
     f->entry = false;
     d->stats.n_entries--;
     trim(d, r);
+}
+
+void disk_keep(struct disk *d, void *p, size_t n)
+{
+    if (d->keeps_nothing) {
+        mem_free(p);
+        return;
+    }
+    mem_free(d->kept);
+    d->kept = NULL;
+    d->n_kept = 0;
+    atomic_fetch_add_explicit(&d->keeping, 1, memory_order_relaxed);
+    struct job *j = mem_alloc(sizeof *j);
+    *j = (struct job){.kind = JOB_KEEP, .kept = p, .n_kept = n};
+    submit(&d->to_write, j);
+}
+
+bool disk_is_keeping(const struct disk *d)
+{
+    return atomic_load_explicit(&d->keeping, memory_order_relaxed);
+}
+
+const void *disk_kept(const struct disk *d, size_t *n)
+{
+    *n = d->n_kept;
+    return d->kept;
 }
 
 static void wrote(struct disk *d, const struct job *j)

@@ -64,6 +64,14 @@ NODISCARD bool disk_read(struct disk *d, disk_ref r, uint32_t first, void *const
 /* The entry is given up; it must not be in a job. */
 void disk_drop(struct disk *d, disk_ref r);
 
+/* Starts to keep p [n] (taken over: mem_free) for the next start, in place of what was kept before; a failure is said in
+ * the log.  Nothing is written over what start could not tell to be ours. */
+void disk_keep(struct disk *d, void *p, size_t n);
+/* The last one is still being written. */
+bool disk_is_keeping(const struct disk *d);
+/* What start found, *n bytes, owned by d until disk_keep or disk_close; NULL when nothing was kept. */
+const void *disk_kept(const struct disk *d, size_t *n);
+
 struct disk_done {
     bool write; /* else read */
     disk_ref ref;

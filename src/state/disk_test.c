@@ -569,6 +569,79 @@ static void interrupted_and_short_transfers_change_nothing(void **state)
     disk_close(d);
 }
 
+static void keep(struct disk *d, const char *what)
+{
+    char *copy = mem_strdup(what);
+    disk_keep(d, copy, strlen(what));
+}
+
+static bool is_kept(const struct disk *d, const char *what)
+{
+    size_t n;
+    const char *p = disk_kept(d, &n);
+    return p && n == strlen(what) && !memcmp(p, what, n);
+}
+
+static void what_was_learned_is_found_again_and_what_is_not_ours_is_left_alone(void **state)
+{
+    (void)state;
+    char path[300];
+    struct err err;
+    size_t n;
+    struct disk *d = open_dir();
+    assert_null(disk_kept(d, &n));
+    keep(d, "first");
+    keep(d, "second");
+    disk_close(d);
+    d = open_dir();
+    assert_true(is_kept(d, "second"));
+    disk_close(d);
+    /* another model has its own */
+    struct disk_opts o = {.dir = dir, .max_bytes = GIB, .shape = tiny, .kernels = "ref", .lg = &lg};
+    o.shape.fingerprint++;
+    assert_int_equal(disk_open(&o, &d, &err), RC_OK);
+    assert_null(disk_kept(d, &n));
+    keep(d, "other");
+    disk_close(d);
+
+    static const struct {
+        uint8_t byte;
+        int at;
+        const char *line;
+        bool replaced;
+    } cases[] = {{'X', 50, ".learned is damaged; begun without", true},
+                 {9, 8,
+                  "has format 9; this program knows 1; begun without what was learned, and left",
+                  false}};
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        snprintf(path, sizeof path, "%s/%016" PRIx64 ".learned", dir, tiny.fingerprint);
+        const int fd = open(path, O_WRONLY);
+        assert_int_equal(pwrite(fd, &cases[i].byte, 1, cases[i].at), 1);
+        close(fd);
+        char *said = NULL;
+        size_t n_said = 0;
+        lg.out = open_memstream(&said, &n_said);
+        d = open_dir();
+        assert_null(disk_kept(d, &n));
+        keep(d, "third");
+        disk_close(d);
+        fclose(lg.out);
+        lg.out = NULL;
+        assert_non_null(strstr(said, cases[i].line));
+        assert_ptr_equal(strchr(said, '\n'), said + n_said - 1); /* one line */
+        free(said);
+        lg.out = fopen("/dev/null", "w");
+        d = open_dir();
+        fclose(lg.out);
+        lg.out = NULL;
+        assert_int_equal(is_kept(d, "third"), cases[i].replaced);
+        disk_close(d);
+    }
+    assert_int_equal(disk_open(&o, &d, &err), RC_OK);
+    assert_true(is_kept(d, "other"));
+    disk_close(d);
+}
+
 /* A process writes, drops and writes on, telling after each write what it knows to be there; it is killed at every
  * system call.  All it told of and did not drop afterwards is found. */
 static void child_script(int told)
@@ -578,6 +651,7 @@ static void child_script(int told)
     write_four(d, a, b);
     if (write(told, "4", 1) != 1)
         _exit(9);
+    keep(d, "learned");
     disk_drop(d, 1); /* 130 of a: the others need its pages */
     a[500]++;
     assert_true(put(d, a, 600, 5));
@@ -611,14 +685,17 @@ static void a_process_killed_at_any_call_loses_nothing_that_was_complete(void **
         struct disk *d = open_dir();
         const uint32_t good = n_that_read_well(d);
         struct disk_stats st;
+        size_t n_kept;
+        const void *kept = disk_kept(d, &n_kept);
+        assert_true(!kept || (n_kept == 7 && !memcmp(kept, "learned", 7)));
         disk_stats(d, &st);
         assert_int_equal(st.n_entries, good); /* none is torn */
         if (last == '4')
             assert_true(good >= 3);
         if (last == '5')
-            assert_true(good >= 3 && good <= 4);
+            assert_true(kept && good >= 3 && good <= 4);
         disk_close(d);
-        assert_int_equal(each_file(NULL), st.bytes);
+        assert_int_equal(each_file(NULL), st.bytes + (kept ? 48 + n_kept : 0));
         if (WIFEXITED(status)) {
             assert_int_equal(WEXITSTATUS(status), 0);
             n = at;
@@ -666,6 +743,8 @@ int main(void)
         cmocka_unit_test_teardown(the_budget_is_kept, clear),
         cmocka_unit_test_teardown(a_full_disk_costs_the_entries_not_written_and_no_more, clear),
         cmocka_unit_test_teardown(interrupted_and_short_transfers_change_nothing, clear),
+        cmocka_unit_test_teardown(
+            what_was_learned_is_found_again_and_what_is_not_ours_is_left_alone, clear),
         cmocka_unit_test_teardown(a_process_killed_at_any_call_loses_nothing_that_was_complete,
                                   clear),
         cmocka_unit_test_teardown(without_memory_it_is_refused_and_nothing_leaks, clear),
