@@ -31,11 +31,12 @@ static const char css[] =
     ".m-experiment{color:var(--s2);border-color:var(--s2)}.m-unresolved{color:var(--s4);border-"
     "color:var(--s4)}\n"
     "table{border-collapse:collapse;width:100%;margin:10px 0 14px;font-size:13.5px}"
-    "th,td{text-align:left;padding:5px 10px;border-bottom:1px solid var(--grid);vertical-align:top}"
+    "th,td{text-align:left;padding:5px 8px;border-bottom:1px solid var(--grid);vertical-align:top}"
     "th{color:var(--muted);font-weight:600}td:first-child{min-width:7.5em}.n{text-align:right;font-"
     "variant-numeric:tabular-nums;"
     "white-space:nowrap}th.n{white-space:normal}\n"
-    ".wide{overflow-x:auto}code{font:13px ui-monospace,'DejaVu Sans "
+    ".wide{overflow-x:auto;width:fit-content;min-width:100%;max-width:calc(100vw - 40px);"
+    "margin-left:50%;transform:translateX(-50%)}code{font:13px ui-monospace,'DejaVu Sans "
     "Mono',monospace;background:var(--panel);"
     "padding:1px 5px;border-radius:4px}figure{margin:14px 0;padding:12px;background:var(--panel);"
     "border-radius:8px}figcaption{color:var(--muted);font-size:13px;margin-top:6px}\n"
@@ -54,6 +55,8 @@ static const char css[] =
     "print{:root{--bg:#fff;--fg:#000;--muted:#444;--grid:#ccc;--panel:#fff;--s1:#2a6fbb;--s2:#"
     "d97a21;"
     "--s3:#2e8b6f;--s4:#c2413c;--s5:#8a909c}body{font-size:11px}main{max-width:none;padding:0}"
+    ".wide{overflow:visible;width:auto;max-width:none;margin-left:0;transform:none}"
+    ".wide table{font-size:9px}th,td{padding:3px 4px}td:first-child{min-width:0}"
     "figure,tr,h2{break-inside:avoid}h2{break-after:avoid}"
     "*{-webkit-print-color-adjust:exact;print-color-adjust:exact}}\n";
 

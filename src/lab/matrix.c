@@ -657,6 +657,7 @@ static enum rc run_cell(struct experiment *x, const struct plan_cell *cell,
                                                 .log_path = path,
                                                 .start_s = x->o.start_s},
                           &runner, &why);
+    const bool hopeless = rc && !x->o.config_path && !json_array_size(x->results);
     if (!rc) {
         r.client = runner_client(runner);
         rc = prompt_pool_fill(&r.pool, r.client, x->o.seed, &why);
@@ -683,6 +684,10 @@ static enum rc run_cell(struct experiment *x, const struct plan_cell *cell,
         mem_free(r.before[i].v);
     if (!meta)
         return err_set(err, RC_NOMEM, "no memory for the results");
+    if (hopeless) { /* every other cell is of the same engine */
+        json_decref(meta);
+        return err_set(err, rc, "%s", why.msg);
+    }
     snprintf(path, sizeof path, "%s/meta.json", dir);
     rc = save_json(path, meta, err);
     if (json_array_append_new(x->results, meta))

@@ -31,7 +31,8 @@ struct experiment_opts {
 };
 
 /* *summary: report.json's content (owned by the caller).  A cell whose engine fails is recorded and the rest
- * goes on; RC_ARG, RC_FORMAT, RC_IO when nothing can be run. */
+ * goes on, unless there is one engine alone and it does not even start; RC_ARG, RC_FORMAT, RC_IO when nothing
+ * can be run. */
 NODISCARD enum rc experiment_run(const struct experiment_opts *o, json_t **summary,
                                  struct err *err);
 

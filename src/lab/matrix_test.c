@@ -150,13 +150,14 @@ static int engine_main(const char *port)
     struct err err;
     const char *policy = getenv("PXA_CKPT_PROMPT_POLICY"), *end = getenv("PXA_CKPT_PROMPT_END");
     legacy_defaults(&o, LEGACY_PXA, 0);
-    o.prompt_policy = !policy || strcmp(policy, "0");
+    o.prompt_policy = !policy || strcmp(policy, "0") != 0;
     o.prompt_end = end && !strcmp(end, "1");
     const struct sigaction sa = {.sa_handler = end_engine};
     sigaction(SIGTERM, &sa, NULL);
     if (legacy_new(&o, &e.cache, &err) ||
-        http_start(&(struct http_opts){.port = (uint16_t)atoi(port), .max_body = 16 * MIB}, serve,
-                   &e, &s, &err)) {
+        http_start(
+            &(struct http_opts){.port = (uint16_t)strtoul(port, NULL, 10), .max_body = 16 * MIB},
+            serve, &e, &s, &err)) {
         fprintf(stderr, "%s\n", err.msg);
         return 1;
     }
@@ -199,8 +200,8 @@ static const json_t *turn_of(const json_t *s, const char *sequence, const char *
     const json_t *c;
     json_array_foreach(json_object_get(s, "cells"), i, c)
     {
-        if (strcmp(json_string_value(json_object_get(c, "sequence")), sequence) ||
-            strcmp(json_string_value(json_object_get(c, "config")), config))
+        if (strcmp(json_string_value(json_object_get(c, "sequence")), sequence) != 0 ||
+            strcmp(json_string_value(json_object_get(c, "config")), config) != 0)
             continue;
         if (!json_is_true(json_object_get(c, "ok")))
             fail_msg("%s.%s: %s", sequence, config, json_string_value(json_object_get(c, "error")));
@@ -262,7 +263,7 @@ static void the_matrix_is_reproduced_live(void **state)
         if (number(t, "reused") != want[i].reused || number(t, "prompt") != want[i].prompt ||
             number(json_object_get(t, "predicted"), "reused") != want[i].reused ||
             number(log, "restored_at") != want[i].restored ||
-            strcmp(json_string_value(json_object_get(log, "outcome")), want[i].outcome)) {
+            strcmp(json_string_value(json_object_get(log, "outcome")), want[i].outcome) != 0) {
             char *text = json_dumps(t, JSON_COMPACT);
             fail_msg("%s.%s turn %zu: %s", want[i].sequence, want[i].config, want[i].turn, text);
         }
@@ -332,6 +333,39 @@ static void an_engine_that_fails_is_a_result(void **state)
                            "(status 3): no model"));
     assert_true(json_is_true(json_object_get(json_array_get(cells, 2), "ok")));
     json_decref(s);
+}
+
+static void the_only_engine_that_does_not_start_ends_it_at_once(void **state)
+{
+    (void)state;
+    char out[128];
+    struct err err;
+    json_t *s;
+    snprintf(out, sizeof out, "%s/alone", dir);
+    const struct experiment_opts commands = {.out_dir = out,
+                                             .engine_cmd =
+                                                 "sh -c 'echo no model >&2; exit 3' {port}",
+                                             .scale = 0.05,
+                                             .n_predict = 4};
+    assert_int_equal(experiment_run(&commands, &s, &err), RC_IO);
+    assert_non_null(strstr(err.msg, "(status 3): no model"));
+    assert_null(s);
+    const struct experiment_opts model = {.out_dir = out,
+                                          .binary = "/nonexistent/engine",
+                                          .model = "nope",
+                                          .scale = 0.05,
+                                          .n_predict = 4};
+    assert_int_equal(experiment_run(&model, &s, &err), RC_IO);
+    assert_non_null(strstr(err.msg, "status 127"));
+    const char *const tried[] = {"ac.engine", "ac.none"}; /* a log each, and nothing else */
+    for (size_t i = 0; i < COUNT_OF(tried); i++) {
+        char path[256];
+        snprintf(path, sizeof path, "%s/%s/server.log", out, tried[i]);
+        assert_int_equal(unlink(path), 0);
+        snprintf(path, sizeof path, "%s/%s", out, tried[i]);
+        assert_int_equal(rmdir(path), 0);
+    }
+    assert_int_equal(rmdir(out), 0);
 }
 
 static void wrong_options_are_named(void **state)
@@ -419,6 +453,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(the_matrix_is_reproduced_live),
         cmocka_unit_test(interlopers_erase_whatever_they_share),
         cmocka_unit_test(an_engine_that_fails_is_a_result),
+        cmocka_unit_test(the_only_engine_that_does_not_start_ends_it_at_once),
         cmocka_unit_test(wrong_options_are_named),
         cmocka_unit_test(commands_are_split_as_a_shell_would),
         cmocka_unit_test(streams_differ_at_every_index),
