@@ -480,14 +480,9 @@ int cmd_bench(int argc, char **argv)
                       .kv_name = "f16",
                       .n_samples = 5,
                       .n_ubatch = 512};
-    switch (parse(&b, argc, argv)) {
-    case OPTS_HELP:
-        return 0;
-    case OPTS_ERROR:
-        return 2;
-    case OPTS_OK:
-        break;
-    }
+    const enum opts_result parsed = parse(&b, argc, argv);
+    if (parsed)
+        return opts_status(parsed);
     if (!place_apply(&b.place, "bench"))
         return 2;
     struct err err;

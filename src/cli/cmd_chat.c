@@ -235,14 +235,9 @@ int cmd_chat(int argc, char **argv)
                            .intro = "Talk to a model at the terminal.",
                            .table = table,
                            .n = COUNT_OF(table)};
-    switch (opts_parse(&o, argc, argv, stderr)) {
-    case OPTS_HELP:
-        return 0;
-    case OPTS_ERROR:
-        return 2;
-    case OPTS_OK:
-        break;
-    }
+    const enum opts_result parsed = opts_parse(&o, argc, argv, stderr);
+    if (parsed)
+        return opts_status(parsed);
     if (!t.host.model_path && !box_default("chat", &t.host.model_path))
         return 2;
     if (verbose)

@@ -323,14 +323,9 @@ int cmd_demo(int argc, char **argv)
                                     "between, and check it.",
                            .table = table,
                            .n = COUNT_OF(table)};
-    switch (opts_parse(&o, argc, argv, stderr)) {
-    case OPTS_HELP:
-        return 0;
-    case OPTS_ERROR:
-        return 2;
-    case OPTS_OK:
-        break;
-    }
+    const enum opts_result parsed = opts_parse(&o, argc, argv, stderr);
+    if (parsed)
+        return opts_status(parsed);
     if (verbose)
         d.lg.level = LOG_INFO;
     d.box = !d.model;

@@ -87,14 +87,9 @@ int cmd_experiment(int argc, char **argv)
                               .table = table,
                               .n = COUNT_OF(table),
                               .epilog = epilog};
-    switch (opts_parse(&opts, argc, argv, stderr)) {
-    case OPTS_HELP:
-        return 0;
-    case OPTS_ERROR:
-        return 2;
-    case OPTS_OK:
-        break;
-    }
+    const enum opts_result parsed = opts_parse(&opts, argc, argv, stderr);
+    if (parsed)
+        return opts_status(parsed);
     if (!o.out_dir)
         return wrong("--out DIR is needed");
     if (!!o.model + !!o.engine_cmd + !!o.config_path != 1)

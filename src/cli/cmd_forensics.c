@@ -129,14 +129,9 @@ int cmd_forensics(int argc, char **argv)
         .n_operands = &n,
         .epilog =
             "Nothing leaves the machine; prompt text that a log quotes is skipped, not stored."};
-    switch (opts_parse(&opts, argc, argv, stderr)) {
-    case OPTS_HELP:
-        return 0;
-    case OPTS_ERROR:
-        return 2;
-    case OPTS_OK:
-        break;
-    }
+    const enum opts_result parsed = opts_parse(&opts, argc, argv, stderr);
+    if (parsed)
+        return opts_status(parsed);
     o.simulate = !no_simulate;
     struct err err = {0};
     char temp[] = "/tmp/holdfast-turns-XXXXXX";

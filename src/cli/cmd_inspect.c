@@ -418,14 +418,9 @@ int cmd_inspect(int argc, char **argv)
         .operands = &in.path,
         .min_operands = 1,
         .max_operands = 1};
-    switch (opts_parse(&o, argc, argv, stderr)) {
-    case OPTS_HELP:
-        return 0;
-    case OPTS_ERROR:
-        return 2;
-    case OPTS_OK:
-        break;
-    }
+    const enum opts_result parsed = opts_parse(&o, argc, argv, stderr);
+    if (parsed)
+        return opts_status(parsed);
     if (!kv_type_parse(kv, &in.kv_type)) {
         fprintf(stderr, "holdfast inspect: --cache-type-k is f16, f32 or q8_0, not '%s'\n", kv);
         return 2;

@@ -49,14 +49,9 @@ int cmd_make_model(int argc, char **argv)
         .table = table,
         .n = COUNT_OF(table),
         .epilog = epilog};
-    switch (opts_parse(&o, argc, argv, stderr)) {
-    case OPTS_HELP:
-        return 0;
-    case OPTS_ERROR:
-        return 2;
-    case OPTS_OK:
-        break;
-    }
+    const enum opts_result parsed = opts_parse(&o, argc, argv, stderr);
+    if (parsed)
+        return opts_status(parsed);
     m.medium = !strcasecmp(type, "q4_k_m");
     const struct dtype_info *di = m.medium ? dtype_info(DT_Q4_K) : dtype_by_name(type);
     if (!m.preset || !out || !di) {

@@ -141,14 +141,9 @@ int cmd_perplexity(int argc, char **argv)
                            .n_ubatch = 512,
                            .o = {.n_ctx = 512, .bos = -1},
                            .lg = {.level = LOG_INFO, .out = stderr}};
-    switch (parse(&p, argc, argv)) {
-    case OPTS_HELP:
-        return 0;
-    case OPTS_ERROR:
-        return 2;
-    case OPTS_OK:
-        break;
-    }
+    const enum opts_result parsed = parse(&p, argc, argv);
+    if (parsed)
+        return opts_status(parsed);
     struct err err;
     enum rc rc = open_all(&p, &err);
     if (!rc)

@@ -469,14 +469,9 @@ int cmd_replay(int argc, char **argv)
         .max_operands = 1,
         .epilog = epilog,
     };
-    switch (opts_parse(&o, argc, argv, stderr)) {
-    case OPTS_HELP:
-        return 0;
-    case OPTS_ERROR:
-        return 2;
-    case OPTS_OK:
-        break;
-    }
+    const enum opts_result parsed = opts_parse(&o, argc, argv, stderr);
+    if (parsed)
+        return opts_status(parsed);
     if (r.disk_bytes && (!r.disk_rate || r.rate <= 0)) {
         fprintf(stderr,
                 "holdfast replay: --disk weighs reading against prefill: it wants --rate and "

@@ -179,14 +179,9 @@ int cmd_run(int argc, char **argv)
                            .intro = "Continue a text and print it as it comes.",
                            .table = table,
                            .n = COUNT_OF(table)};
-    switch (opts_parse(&o, argc, argv, stderr)) {
-    case OPTS_HELP:
-        return 0;
-    case OPTS_ERROR:
-        return 2;
-    case OPTS_OK:
-        break;
-    }
+    const enum opts_result parsed = opts_parse(&o, argc, argv, stderr);
+    if (parsed)
+        return opts_status(parsed);
     if (!r.prompt) {
         fprintf(stderr,
                 "holdfast run: wants --prompt (holdfast run --help); holdfast chat talks\n");

@@ -443,14 +443,9 @@ int cmd_serve(int argc, char **argv)
                          .lg.times = true};
     s.host.server.n_predict = -1;
     sampling_defaults(&s.host.server.sampling);
-    switch (parse(&s, argc, argv)) {
-    case OPTS_HELP:
-        return 0;
-    case OPTS_ERROR:
-        return 2;
-    case OPTS_OK:
-        break;
-    }
+    const enum opts_result parsed = parse(&s, argc, argv);
+    if (parsed)
+        return opts_status(parsed);
     const int status = settle(&s) ? run(&s) : 2;
     mem_free(s.key_text);
     if (s.log_file && s.lg.out)

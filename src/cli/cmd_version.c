@@ -7,14 +7,9 @@
 int cmd_version(int argc, char **argv)
 {
     const struct opts o = {.command = "version", .intro = "Print the version and the compiler."};
-    switch (opts_parse(&o, argc, argv, stderr)) {
-    case OPTS_HELP:
-        return 0;
-    case OPTS_ERROR:
-        return 2;
-    case OPTS_OK:
-        break;
-    }
+    const enum opts_result parsed = opts_parse(&o, argc, argv, stderr);
+    if (parsed)
+        return opts_status(parsed);
 #ifdef __clang__
     printf("holdfast %s (clang %s)\n", HOLDFAST_VERSION, __clang_version__);
 #else

@@ -11,14 +11,9 @@
  *                            .intro = "Print what a model file holds.", .table = table,
  *                            .n = COUNT_OF(table), .operands = &path, .min_operands = 1,
  *                            .max_operands = 1};
- *     switch (opts_parse(&o, argc, argv, stderr)) {
- *     case OPTS_HELP:
- *         return 0;
- *     case OPTS_ERROR:
- *         return 2;
- *     case OPTS_OK:
- *         break;
- *     }
+ *     const enum opts_result parsed = opts_parse(&o, argc, argv, stderr);
+ *     if (parsed)
+ *         return opts_status(parsed);
  *
  * Names follow llama-server where it has the same thing.  "--ctx_size" is "--ctx-size", and
  * "--port=80" is "--port 80".  The command line wins over the environment.
@@ -75,13 +70,18 @@ struct opts {
 };
 
 enum opts_result {
-    OPTS_OK,
+    OPTS_OK = 0,
     OPTS_HELP, /* -h or --help: printed to stdout */
     OPTS_ERROR /* said on out */
 };
 
 /* argv[0] is the command's name.  Notes and errors go to out.  "--" ends the options. */
 NODISCARD enum opts_result opts_parse(const struct opts *o, int argc, char *const *argv, FILE *out);
+/* The exit status of a command that ends here: 0 after --help, 2 after an error. */
+static inline int opts_status(enum opts_result parsed)
+{
+    return parsed == OPTS_ERROR ? 2 : 0;
+}
 
 /* The one of names[n] nearest to word by edit distance, or NULL when none is near. */
 const char *opts_nearest(const char *word, const char *const *names, size_t n);
