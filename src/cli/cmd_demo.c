@@ -86,6 +86,11 @@ static enum rc add_text(struct tokens *t, const struct vocab *v, const struct bu
     return rc;
 }
 
+static enum rc append(struct tokens *t, const token *v, size_t n, struct err *err)
+{
+    return tokens_append(t, v, n) ? RC_OK : err_set(err, RC_NOMEM, "no memory for a prompt");
+}
+
 /* Pages of a server's log, other ones for another seed. */
 static void write_pages(struct buf *b, size_t n_lines, uint64_t seed)
 {
@@ -113,17 +118,15 @@ static enum rc make_prompt(const struct vocab *v, uint32_t i, const struct token
     write_pages(&pages, asked[i].n_tokens, i); /* a line has more than one token */
     enum rc rc = add_text(&end, v, &tail, true, 0, err);
     if (!rc && like)
-        for (size_t at = 0; at < N_COMMON && !rc; at++)
-            rc = tokens_add(out, like->v[at]) ? RC_OK
-                                              : err_set(err, RC_NOMEM, "no memory for a prompt");
+        rc = append(out, like->v, N_COMMON, err);
     else if (!rc)
         rc = add_text(out, v, &head, true, 0, err);
     if (!rc && out->n + end.n >= asked[i].n_tokens)
         rc = err_set(err, RC_ARG, "its vocabulary makes a prompt of the question alone");
     if (!rc)
         rc = add_text(out, v, &pages, false, asked[i].n_tokens - end.n - out->n, err);
-    for (size_t at = 0; at < end.n && !rc; at++)
-        rc = tokens_add(out, end.v[at]) ? RC_OK : err_set(err, RC_NOMEM, "no memory for a prompt");
+    if (!rc)
+        rc = append(out, end.v, end.n, err);
     buf_release(&head);
     buf_release(&pages);
     buf_release(&tail);

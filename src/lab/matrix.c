@@ -16,6 +16,7 @@
 #include "lab/legacy.h"
 #include "lab/prompts.h"
 #include "lab/runner.h"
+#include "text/bpe.h"
 
 enum { MAX_STEPS = 64, MAX_CONFIGS = 64, MAX_NAME = 64 };
 
@@ -361,19 +362,6 @@ static enum rc command_config(struct experiment *x, struct err *err)
 
 /* ---- one cell -------------------------------------------------------------------------------- */
 
-struct tokens {
-    token *v;
-    size_t n, cap;
-};
-
-static bool tokens_add(struct tokens *t, token id)
-{
-    if (!mem_grow(&t->v, &t->cap, t->n + 1, sizeof *t->v))
-        return false;
-    t->v[t->n++] = id;
-    return true;
-}
-
 struct cell_run {
     struct experiment *x;
     const struct config *config;
@@ -405,22 +393,18 @@ static enum rc make_prompt(struct cell_run *r, const struct step *s, struct err 
                                             : prompt_token(&r->pool, s->stream, i));
         break;
     case STEP_REPEAT:
-        for (size_t i = 0; i < r->conv.n && ok; i++)
-            ok = tokens_add(&r->prompt, r->conv.v[i]);
+        ok = tokens_append(&r->prompt, r->conv.v, r->conv.n);
         break;
     case STEP_CONTINUE:
-        for (size_t i = 0; i < r->conv.n && ok; i++)
-            ok = tokens_add(&r->prompt, r->conv.v[i]);
-        for (size_t i = 0; i < r->answer.n && ok; i++)
-            ok = tokens_add(&r->prompt, r->answer.v[i]);
+        ok = tokens_append(&r->prompt, r->conv.v, r->conv.n) &&
+             tokens_append(&r->prompt, r->answer.v, r->answer.n);
         for (uint32_t i = 0; i < s->n && ok; i++)
             ok = tokens_add(&r->prompt, prompt_token(&r->pool, s->stream, (uint32_t)r->prompt.n));
         break;
     }
     if (ok && s->kind != STEP_INTERLOPER) {
         r->conv.n = 0;
-        for (size_t i = 0; i < r->prompt.n && ok; i++)
-            ok = tokens_add(&r->conv, r->prompt.v[i]);
+        ok = tokens_append(&r->conv, r->prompt.v, r->prompt.n);
     }
     return ok ? RC_OK : err_set(err, RC_NOMEM, "no memory for a prompt");
 }
@@ -464,11 +448,9 @@ static enum rc predict(struct cell_run *r, json_t *turn, struct err *err)
 {
     struct legacy_turn t;
     struct tokens seq = {0};
-    bool ok = true;
     if (!r->rules)
         return RC_OK;
-    for (size_t i = 0; i < r->prompt.n && ok; i++)
-        ok = tokens_add(&seq, r->prompt.v[i]);
+    bool ok = tokens_append(&seq, r->prompt.v, r->prompt.n);
     for (size_t i = 0; i < r->x->o.n_predict && ok; i++)
         ok = tokens_add(&seq, i < r->reply.n ? r->reply.v[i] : -2 - (token)i);
     enum rc rc = ok ? legacy_request(r->rules, seq.v, (uint32_t)r->prompt.n, r->x->o.n_predict,
@@ -485,7 +467,7 @@ static enum rc predict(struct cell_run *r, json_t *turn, struct err *err)
         if (!ok || !o || json_object_set_new(turn, "predicted", o))
             rc = err_set(err, RC_NOMEM, "no memory for a prediction");
     }
-    mem_free(seq.v);
+    tokens_release(&seq);
     return rc;
 }
 
@@ -540,15 +522,14 @@ static enum rc one_turn(struct cell_run *r, const struct step *s, struct err *er
             rc = predict(r, turn, err);
         if (!ok || json_array_append_new(r->turns, turn))
             rc = err_set(err, RC_NOMEM, "no memory for the results");
-        r->answer.n = s->kind == STEP_INTERLOPER ? r->answer.n : 0;
-        for (size_t k = 0; k < r->reply.n && ok && s->kind != STEP_INTERLOPER; k++)
-            ok = tokens_add(&r->answer, r->reply.v[k]);
+        if (s->kind != STEP_INTERLOPER) {
+            r->answer.n = 0;
+            ok = ok && tokens_append(&r->answer, r->reply.v, r->reply.n);
+        }
         /* the last token sampled never enters a slot */
         struct tokens *left = &r->before[r->n_before++];
-        for (size_t k = 0; k < r->prompt.n && ok; k++)
-            ok = tokens_add(left, r->prompt.v[k]);
-        for (size_t k = 0; k + 1 < r->reply.n && ok; k++)
-            ok = tokens_add(left, r->reply.v[k]);
+        ok = ok && tokens_append(left, r->prompt.v, r->prompt.n) &&
+             tokens_append(left, r->reply.v, r->reply.n ? r->reply.n - 1 : 0);
     }
     json_decref(o);
     buf_release(&body);
@@ -676,12 +657,12 @@ static enum rc run_cell(struct experiment *x, const struct plan_cell *cell,
         json_object_set_new(meta, "error", json_string(why.msg));
     legacy_free(r.rules);
     prompt_pool_release(&r.pool);
-    mem_free(r.conv.v);
-    mem_free(r.answer.v);
-    mem_free(r.prompt.v);
-    mem_free(r.reply.v);
+    tokens_release(&r.conv);
+    tokens_release(&r.answer);
+    tokens_release(&r.prompt);
+    tokens_release(&r.reply);
     for (size_t i = 0; i < r.n_before; i++)
-        mem_free(r.before[i].v);
+        tokens_release(&r.before[i]);
     if (!meta)
         return err_set(err, RC_NOMEM, "no memory for the results");
     if (hopeless) { /* every other cell is of the same engine */

@@ -181,9 +181,7 @@ void answer_add(struct answer *a, const struct piece *p)
     } else if (p->probs) {
         a->nomem = true;
     }
-    for (uint32_t i = 0; i < p->n_tokens && !a->nomem; i++)
-        a->nomem = !tokens_add(&a->tokens, p->tokens[i]);
-    a->nomem = a->nomem || a->text.failed;
+    a->nomem = a->nomem || !tokens_append(&a->tokens, p->tokens, p->n_tokens) || a->text.failed;
     answer_note(a, p);
 }
 

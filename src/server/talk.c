@@ -157,8 +157,7 @@ static bool make_choices(struct talk *t, const struct talk_sink *sink, void *ctx
 
 static void note_tokens(struct talk_choice *ch, const struct piece *p)
 {
-    for (uint32_t i = 0; i < p->n_tokens && !ch->forgetful; i++)
-        ch->forgetful = !tokens_add(&ch->tokens, p->tokens[i]);
+    ch->forgetful = ch->forgetful || !tokens_append(&ch->tokens, p->tokens, p->n_tokens);
 }
 
 /* Behind the last call wanted: does the answer end here in the way it would have by itself?  The rest of

@@ -32,6 +32,16 @@ bool tokens_add(struct tokens *t, token x)
     return true;
 }
 
+bool tokens_append(struct tokens *t, const token *v, size_t n)
+{
+    if (n > t->cap - t->n && !mem_grow(&t->v, &t->cap, t->n + n, sizeof *t->v))
+        return false;
+    if (n)
+        memcpy(t->v + t->n, v, n * sizeof *v);
+    t->n += n;
+    return true;
+}
+
 struct link {
     uint32_t symbol;
     uint32_t prev, next;        /* indices or NO_INDEX */

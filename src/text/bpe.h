@@ -10,6 +10,7 @@ struct tokens { /* growable; zero-initialise */
 };
 void tokens_release(struct tokens *t);
 NODISCARD bool tokens_add(struct tokens *t, token x);
+NODISCARD bool tokens_append(struct tokens *t, const token *v, size_t n); /* not of t itself */
 
 struct bpe_opts {
     bool add_special;   /* BOS, where the model asks for it */

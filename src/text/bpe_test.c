@@ -71,8 +71,7 @@ static void cut_naively(const struct vocab *v, struct str s, const token *order,
     }
     struct tokens part = {0};
     encode(v, s.p, s.n, false, &part);
-    for (size_t i = 0; i < part.n; i++)
-        assert_true(tokens_add(out, part.v[i]));
+    assert_true(tokens_append(out, part.v, part.n));
     tokens_release(&part);
 }
 

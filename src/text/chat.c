@@ -576,9 +576,8 @@ static enum rc encode(const struct vocab *v, const struct chat_prompt *p, struct
         if (rc)
             return rc;
         o.add_special = false; /* at the beginning only */
-        for (size_t i = 0; verbatim && i < verbatim->n; i++)
-            if (!tokens_add(out, p->verbatim_tokens.v[verbatim->first + i]))
-                return no_memory(err);
+        if (verbatim && !tokens_append(out, p->verbatim_tokens.v + verbatim->first, verbatim->n))
+            return no_memory(err);
         at = verbatim ? verbatim->end : end;
     }
     return RC_OK;
