@@ -1,15 +1,8 @@
 /* Constrained answers through HTTP, with a model of random weights: it would say noise, so whatever is right
  * about an answer is the grammar's doing.  A hook only closes its thinking, which noise never would. */
-#include "program_int.h"
+#include "inproc_int.h"
 
-#include "cli/host.h"
 #include "text/schema_check_int.h"
-
-static struct scene scene;
-static struct gguf *gguf;
-static struct vocab *vocab;
-static struct host *host;
-static struct program server; /* only what asking needs */
 
 /* What the hook says: token n of every answer; where it says nothing, the model does. */
 static struct {
@@ -29,65 +22,15 @@ static token say(void *ctx, const struct job_desc *d, uint32_t n)
 
 static void open_server(const char *template)
 {
-    static char path[512];
-    static struct logger quiet;
-    snprintf(path, sizeof path, "%s/tests/templates/%s.jinja", HOUSE_SOURCE_DIR, template);
-    struct host_opts o = {.model_path = scene.model,
-                          .alias = "tiny",
-                          .template_path = path,
-                          .n_threads = 2,
-                          .n_ctx = 4096,
-                          .cache_ram_mib = 256,
-                          .say = say,
-                          .lg = &quiet};
-    struct err err = {0};
-    sampling_defaults(&o.server.sampling);
-    o.server.n_predict = -1;
-    o.server.lg = &quiet;
+    const struct host_opts o = {.n_threads = 2, .n_ctx = 4096, .cache_ram_mib = 256, .say = say};
     memset(said, 0, sizeof said);
-    if (host_open(&o, &host, &err))
-        fail_msg("%s", err.msg);
-    server.port = host_port(host);
-    server.client = program_client(&server);
-}
-
-static void close_server(void)
-{
-    program_release(&server);
-    host_close(host, 0);
+    inproc_open(template, &o);
 }
 
 static void close_thinking_at(uint32_t n)
 {
     said[0].n = n;
     said[0].token = "</think>";
-}
-
-static int set_up(void **state)
-{
-    (void)state;
-    scene_open(&scene);
-    scene_make_model(&scene, "tiny", "f16");
-    assert_int_equal(gguf_open(scene.model, &gguf, NULL), RC_OK);
-    assert_int_equal(vocab_open(gguf, &vocab, NULL), RC_OK);
-    return 0;
-}
-
-static int tear_down(void **state)
-{
-    (void)state;
-    vocab_close(vocab);
-    gguf_close(gguf);
-    scene_close(&scene);
-    return 0;
-}
-
-static json_t *js(const char *text)
-{
-    json_t *v = json_loads(text, 0, NULL);
-    if (!v)
-        fail_msg("not JSON: %s", text);
-    return v;
 }
 
 /* ---- asking ---- */
@@ -192,7 +135,7 @@ static void every_reply_under_a_schema_fits_it(void **state)
         assert_string_equal(buf_str(&out), json_string_value(whole));
         json_decref(whole);
     }
-    close_server();
+    inproc_close();
     buf_release(&out);
 }
 
@@ -232,7 +175,7 @@ static void every_protocol_keeps_a_schema(void **state)
         assert_text_fits(schema, "content.1.text", "messages");
         assert_string_equal(text_at(server.json, "stop_reason"), "end_turn");
     }
-    close_server();
+    inproc_close();
 }
 
 static void a_grammar_is_followed_and_the_seed_repeats_it_cold_and_warm(void **state)
@@ -259,7 +202,7 @@ static void a_grammar_is_followed_and_the_seed_repeats_it_cold_and_warm(void **s
          ",\"stop\":[\"\\n- \"]"); /* stop strings go before the grammar's end */
     assert_string_equal(text_at(server.json, "stop_type"), "word");
     json_decref(cold);
-    close_server();
+    inproc_close();
 }
 
 /* ---- calls ---- */
@@ -315,7 +258,7 @@ static void a_call_that_has_to_come_comes_with_arguments_that_fit(void **state)
             assert_string_equal(buf_str(&out), json_string_value(args));
             json_decref(args);
         }
-        close_server();
+        inproc_close();
     }
     buf_release(&out);
 }
@@ -344,7 +287,7 @@ static void the_other_protocols_calls_fit_too(void **state)
         json_decref(schema);
         assert_string_equal(text_at(server.json, "stop_reason"), "tool_use");
     }
-    close_server();
+    inproc_close();
 }
 
 static void several_calls_may_come_where_several_are_allowed(void **state)
@@ -370,7 +313,7 @@ static void several_calls_may_come_where_several_are_allowed(void **state)
         most = n > most ? n : most;
     }
     assert_true(most > 1);
-    close_server();
+    inproc_close();
 }
 
 static void a_strict_tools_calls_fit_where_the_model_makes_one_by_itself(void **state)
@@ -388,7 +331,7 @@ static void a_strict_tools_calls_fit_where_the_model_makes_one_by_itself(void **
              i);
         assert_call_fits("weather", "choices.0.message.tool_calls.0.function.arguments");
     }
-    close_server();
+    inproc_close();
 }
 
 /* ---- the end ---- */
@@ -423,7 +366,7 @@ static void an_answer_cut_short_is_no_error_and_one_cancelled_leaves_nothing(voi
             n_busy +=
                 json_is_true(json_object_get(json_array_get(server.json, i), "is_processing"));
     } while (n_busy);
-    close_server();
+    inproc_close();
 }
 
 static void a_grammar_that_leads_nowhere_is_an_error_not_a_hang(void **state)
@@ -435,7 +378,7 @@ static void a_grammar_that_leads_nowhere_is_an_error_not_a_hang(void **state)
                          "[[\"0\",false]]}"),
                      400);
     assert_non_null(strstr(text_at(server.json, "error.message"), "grammar"));
-    close_server();
+    inproc_close();
 }
 
 static void a_grammar_found_too_large_while_it_runs_is_named(void **state)
@@ -451,7 +394,7 @@ static void a_grammar_found_too_large_while_it_runs_is_named(void **state)
     assert_string_equal(text_at(server.json, "error.param"), "grammar");
     assert_non_null(strstr(text_at(server.json, "error.message"), "more than 4096 of its places"));
     buf_release(&body);
-    close_server();
+    inproc_close();
 }
 
 static void the_client_libraries_get_what_they_asked_for(void **state)
@@ -468,7 +411,7 @@ static void the_client_libraries_get_what_they_asked_for(void **state)
     snprintf(command, sizeof command, "node '%s/tests/sdk/structured.mjs' http://127.0.0.1:%u",
              HOUSE_SOURCE_DIR, server.port);
     assert_int_equal(system(command), 0);
-    close_server();
+    inproc_close();
 }
 
 int main(void)
@@ -486,5 +429,5 @@ int main(void)
         cmocka_unit_test(a_grammar_that_leads_nowhere_is_an_error_not_a_hang),
         cmocka_unit_test(a_grammar_found_too_large_while_it_runs_is_named),
     };
-    return cmocka_run_group_tests(tests, set_up, tear_down);
+    return cmocka_run_group_tests(tests, inproc_set_up, inproc_tear_down);
 }

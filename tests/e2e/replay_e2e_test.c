@@ -200,7 +200,7 @@ static void a_tool_loop_evaluates_what_is_new(void **state)
     open_host("qwen35_xml", false, MIB);
     for (size_t i = 0; i < COUNT_OF(ways); i++)
         json_decref(chat_loop(ways[i].how, ways[i].n_steps));
-    told_close();
+    inproc_close();
 }
 
 /* The prompt a conversation makes. */
@@ -254,7 +254,7 @@ static void what_the_client_changed_is_not_put_back(void **state)
     assert_null(strstr(p, "step 0"));
     assert_null(strstr(p, own));
     json_decref(messages);
-    told_close();
+    inproc_close();
 }
 
 /* Answers of turns before the last question: the template drops their reasoning. */
@@ -281,7 +281,7 @@ static void expect_dropped(bool keep)
     }
     json_decref(m);
     json_decref(messages);
-    told_close();
+    inproc_close();
 }
 
 static void reasoning_that_the_template_drops_stays_dropped_unless_asked_for(void **state)
@@ -305,7 +305,7 @@ static void memory_for_answers_is_bounded(void **state)
     assert_null(strstr(p, "step 0")); /* the first are forgotten */
     assert_non_null(strstr(p, "step 5"));
     json_decref(messages);
-    told_close();
+    inproc_close();
 }
 
 static void a_prompt_without_the_store_is_the_templates_own(void **state)
@@ -318,7 +318,7 @@ static void a_prompt_without_the_store_is_the_templates_own(void **state)
     chat_append(messages, chat_step(messages, 0, 0, &t), DROP_REASONING, 0);
     assert_non_null(strstr(prompt_of(messages), "<think>\n\n</think>\n\nI look.\n\n<tool_call>"));
     json_decref(messages);
-    told_close();
+    inproc_close();
 }
 
 /* ---- responses, messages ---- */
@@ -363,7 +363,7 @@ static void a_tool_loop_through_responses_does_too(void **state)
     }
     json_decref(input);
     json_decref(all);
-    told_close();
+    inproc_close();
 }
 
 static void a_tool_loop_through_messages_does_too(void **state)
@@ -400,7 +400,7 @@ static void a_tool_loop_through_messages_does_too(void **state)
     }
     json_decref(messages);
     json_decref(all);
-    told_close();
+    inproc_close();
 }
 
 int main(void)
@@ -414,5 +414,5 @@ int main(void)
         cmocka_unit_test(a_tool_loop_through_responses_does_too),
         cmocka_unit_test(a_tool_loop_through_messages_does_too),
     };
-    return cmocka_run_group_tests(tests, told_set_up, told_tear_down);
+    return cmocka_run_group_tests(tests, inproc_set_up, told_tear_down);
 }

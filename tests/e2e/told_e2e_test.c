@@ -4,14 +4,14 @@
 
 static int group_set_up(void **state)
 {
-    told_set_up(state);
+    inproc_set_up(state);
     told_open("qwen35_xml", &(struct server_opts){0});
     return 0;
 }
 
 static int group_tear_down(void **state)
 {
-    told_close();
+    inproc_close();
     return told_tear_down(state);
 }
 
@@ -124,21 +124,21 @@ static void an_effort_is_a_budget(void **state)
 static void the_servers_own_budget_serves_who_does_not_say(void **state)
 {
     (void)state;
-    told_close();
+    inproc_close();
     told_open("qwen35_xml", &(struct server_opts){.think_budget = 4});
     tell(thought);
     assert_int_equal(thought_of("/v1/chat/completions", ""), 4);
     assert_int_equal(thought_of("/v1/chat/completions", "\"thinking_budget_tokens\":9"), 9);
     assert_int_equal(thought_of("/v1/chat/completions", "\"thinking_budget_tokens\":-1"), 26);
-    told_close();
+    inproc_close();
     told_open("qwen35_xml", &(struct server_opts){.no_thinking = true});
     assert_int_equal(thought_of("/v1/chat/completions", ""), 0);
-    told_close();
+    inproc_close();
     /* where the model opens the tag itself */
     told_open("thinking_dropped", &(struct server_opts){.think_budget = 4});
     tell("<think>abcdefghijklmnopqrstuvwxyz0123456789");
     assert_int_equal(thought_of("/v1/chat/completions", ""), 4);
-    told_close();
+    inproc_close();
     told_open("qwen35_xml", &(struct server_opts){0});
 }
 

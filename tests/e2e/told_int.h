@@ -1,23 +1,17 @@
-/* told_int.h - a server in this process, real from HTTP to the kernels, whose model says what it is told.
+/* told_int.h - the server of inproc_int.h, with a model that says what it is told.
  *
- *     told_set_up, told_open(template, server options)
+ *     inproc_set_up, told_open(template, server options)
  *     tell("text")       what comes next, then the end mark; while no request runs
- *     ask(&server, ...)  as with a program (program_int.h)
- *     told_close
+ *     ask(&server, ...)
+ *     inproc_close, told_tear_down
  */
 #ifndef HOLDFAST_TESTS_E2E_TOLD_INT_H
 #define HOLDFAST_TESTS_E2E_TOLD_INT_H
 
-#include "program_int.h"
+#include "inproc_int.h"
 
-#include "cli/host.h"
 #include "text/bpe.h"
 
-static struct scene scene;
-static struct gguf *gguf;
-static struct vocab *vocab;
-static struct host *host;
-static struct program server; /* only what asking needs */
 static struct tokens script;
 
 static token say(void *ctx, const struct job_desc *d, uint32_t n)
@@ -55,59 +49,18 @@ static inline void tell(const char *text)
 
 static inline void told_open(const char *template, const struct server_opts *so)
 {
-    static char path[512];
-    static struct logger quiet;
-    snprintf(path, sizeof path, "%s/tests/templates/%s.jinja", HOUSE_SOURCE_DIR, template);
-    struct host_opts o = {.server = *so,
-                          .model_path = scene.model,
-                          .alias = "tiny",
-                          .template_path = path,
-                          .n_threads = 1, /* more would wait for one another, not compute */
-                          .n_ctx = 8192,
-                          .cache_ram_mib = 512,
-                          .say = say,
-                          .lg = &quiet};
-    struct err err = {0};
-    sampling_defaults(&o.server.sampling);
-    o.server.n_predict = -1;
-    o.server.lg = &quiet;
-    if (host_open(&o, &host, &err))
-        fail_msg("%s", err.msg);
-    server.port = host_port(host);
-    server.client = program_client(&server);
+    const struct host_opts o = {.server = *so,
+                                .n_threads = 1, /* more would wait for one another, not compute */
+                                .n_ctx = 8192,
+                                .cache_ram_mib = 512,
+                                .say = say};
+    inproc_open(template, &o);
 }
 
-static inline void told_close(void)
+static inline int told_tear_down(void **state)
 {
-    program_release(&server);
-    host_close(host, 0);
-}
-
-static int told_set_up(void **state)
-{
-    (void)state;
-    scene_open(&scene);
-    scene_make_model(&scene, "tiny", "f16");
-    assert_int_equal(gguf_open(scene.model, &gguf, NULL), RC_OK);
-    assert_int_equal(vocab_open(gguf, &vocab, NULL), RC_OK);
-    return 0;
-}
-
-static int told_tear_down(void **state)
-{
-    (void)state;
     tokens_release(&script);
-    vocab_close(vocab);
-    gguf_close(gguf);
-    scene_close(&scene);
-    return 0;
-}
-
-static inline json_t *js(const char *text)
-{
-    json_t *v = json_loads(text, 0, NULL);
-    assert_non_null(v);
-    return v;
+    return inproc_tear_down(state);
 }
 
 #endif
