@@ -4,17 +4,8 @@ import assert from "node:assert/strict";
 import OpenAI from "openai";
 import Anthropic from "@anthropic-ai/sdk";
 import { generateObject, streamObject, generateText, streamText, tool, jsonSchema, stepCountIs } from "ai";
-import { createOpenAICompatible } from "@ai-sdk/openai-compatible";
+import { anthropic, compatible, openai, prove } from "./claims.mjs";
 
-const url = process.argv[2];
-const openai = new OpenAI({ baseURL: `${url}/v1`, apiKey: "key", maxRetries: 0 });
-const anthropic = new Anthropic({ baseURL: url, apiKey: "key", maxRetries: 0 });
-const compatible = createOpenAICompatible({
-  name: "holdfast",
-  baseURL: `${url}/v1`,
-  apiKey: "key",
-  supportsStructuredOutputs: true,
-});
 const hi = [{ role: "user", content: "Where, and for how many days?" }];
 const schema = {
   type: "object",
@@ -181,14 +172,4 @@ const claims = {
   },
 };
 
-let failed = 0;
-for (const [claim, check] of Object.entries(claims)) {
-  try {
-    await check();
-    console.log(`ok      ${claim}`);
-  } catch (e) {
-    failed++;
-    console.log(`FAILED  ${claim}\n${e.stack ?? e}`);
-  }
-}
-process.exit(failed ? 1 : 0);
+await prove(claims);

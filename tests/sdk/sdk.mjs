@@ -1,22 +1,19 @@
 // sdk.mjs URL - drive a holdfast server with the official client libraries.
 //
 // The server behind URL (src/server/sdk_test.c) says the same to everybody: with seed 9100 "plain text", else some
-// reasoning, "I will look." and a call of the tool weather.  Exits 1 at the first claim that does not hold.
+// reasoning, "I will look." and a call of the tool weather.  Exits 1 when a claim does not hold.
 import assert from "node:assert/strict";
 import OpenAI from "openai";
 import Anthropic from "@anthropic-ai/sdk";
 import { generateText, streamText, tool, jsonSchema, stepCountIs } from "ai";
-import { createOpenAICompatible } from "@ai-sdk/openai-compatible";
+import { anthropic, compatible, openai, prove } from "./claims.mjs";
 
-const url = process.argv[2];
 const plain = 9100;
 const weather = {
   name: "weather",
   description: "the weather",
   schema: { type: "object", properties: { city: { type: "string" }, days: { type: "integer" } } },
 };
-const openai = new OpenAI({ baseURL: `${url}/v1`, apiKey: "key", maxRetries: 0 });
-const anthropic = new Anthropic({ baseURL: url, apiKey: "key", maxRetries: 0 });
 const hi = [{ role: "user", content: "hi" }];
 const tools = [
   {
@@ -193,7 +190,7 @@ const claims = {
   },
 
   async "ai sdk: text, reasoning and a tool loop"() {
-    const model = createOpenAICompatible({ name: "holdfast", baseURL: `${url}/v1`, apiKey: "key" })("tiny");
+    const model = compatible("tiny");
     const whole = await generateText({ model, messages: hi, seed: plain, maxRetries: 0 });
     assert.equal(whole.text, "plain text");
     let asked;
@@ -218,14 +215,4 @@ const claims = {
   },
 };
 
-let failed = 0;
-for (const [claim, check] of Object.entries(claims)) {
-  try {
-    await check();
-    console.log(`ok      ${claim}`);
-  } catch (e) {
-    failed++;
-    console.log(`FAILED  ${claim}\n${e.stack ?? e}`);
-  }
-}
-process.exit(failed ? 1 : 0);
+await prove(claims);

@@ -1,21 +1,11 @@
 // Structured output through the client libraries, against a server whose model says noise:
 //     node structured.mjs http://127.0.0.1:PORT
-// Exits 1 at the first claim that does not hold.
+// Exits 1 when a claim does not hold.
 import assert from "node:assert/strict";
 import OpenAI from "openai";
-import Anthropic from "@anthropic-ai/sdk";
 import { generateObject, generateText, jsonSchema, tool } from "ai";
-import { createOpenAICompatible } from "@ai-sdk/openai-compatible";
+import { anthropic, compatible, openai, prove } from "./claims.mjs";
 
-const url = process.argv[2];
-const openai = new OpenAI({ baseURL: `${url}/v1`, apiKey: "key", maxRetries: 0 });
-const anthropic = new Anthropic({ baseURL: url, apiKey: "key", maxRetries: 0 });
-const compatible = createOpenAICompatible({
-  name: "holdfast",
-  baseURL: `${url}/v1`,
-  apiKey: "key",
-  supportsStructuredOutputs: true,
-})("tiny");
 const model = "tiny";
 const messages = [{ role: "user", content: "Plan it." }];
 const schema = {
@@ -88,13 +78,13 @@ const claims = {
   },
 
   async "ai sdk: an object"() {
-    const r = await generateObject({ model: compatible, messages, schema: jsonSchema(schema), maxRetries: 0 });
+    const r = await generateObject({ model: compatible(model), messages, schema: jsonSchema(schema), maxRetries: 0 });
     assertFits(r.object);
   },
 
   async "ai sdk: a required call"() {
     const r = await generateText({
-      model: compatible,
+      model: compatible(model),
       messages,
       tools: { plan: tool({ inputSchema: jsonSchema(schema) }) },
       toolChoice: "required",
@@ -115,12 +105,4 @@ const claims = {
   },
 };
 
-for (const [claim, check] of Object.entries(claims)) {
-  try {
-    await check();
-    console.log(`ok      ${claim}`);
-  } catch (e) {
-    console.log(`FAILED  ${claim}\n${e.stack ?? e}`);
-    process.exit(1);
-  }
-}
+await prove(claims);
