@@ -39,6 +39,16 @@ struct seq_tile {
     float *m, *l;         /* [n_rows]: greatest score, sum of p */
 };
 
+/* Rows that are wanted next: the delta rule asks memory for them a little at a time, while it computes. */
+enum { SEQ_SOON = 5 };
+struct seq_soon {
+    uint32_t n; /* of each, at most as many as the call has tokens; 0: none */
+    struct {
+        const float *rows; /* [n][D], or NULL */
+        uint64_t stride;   /* floats */
+    } at[SEQ_SOON];
+};
+
 struct kern_seq {
     /* x += add (when not NULL); y = x / sqrt(mean(x^2) + eps) * w.  All [n]; y may be x. */
     void (*norm)(float *x, const float *add, const float *w, float eps, uint32_t n, float *y);
@@ -89,7 +99,7 @@ struct kern_seq {
     /* Gated delta rule for one head, n tokens in order.
      *
      *   q, k, v [n][D]  q, k l2-normalised, q scaled     out [n][D]
-     *   decay [n] in (0, 1]    beta [n] in (0, 1)
+     *   decay [n] in (0, 1]    beta [n] in (0, 1)    soon: see above
      *   S [D / W][D][W]  element (y / W, x, y % W) of key x and value y, W = 32, or 16 when
      *                    32 does not divide D; updated in place
      *
@@ -101,7 +111,8 @@ struct kern_seq {
      * Source: Yang, Kautz, Hatamizadeh, "Gated Delta Networks", arXiv:2412.06464.
      */
     void (*delta)(float *S, uint32_t dim, const float *q, const float *k, const float *v,
-                  const float *decay, const float *beta, uint32_t n, float *out);
+                  const float *decay, const float *beta, uint32_t n, float *out,
+                  const struct seq_soon *soon);
 };
 
 #endif

@@ -6,8 +6,9 @@
 #include "base/mem.h"
 #include "kern/kern.h"
 
-/* Tokens taken together: their q, k, v and a tile of S stay in L1. */
-enum { BLOCK = 16 };
+/* Tokens taken together: a tile of S stays in L1 while their q and k pass.  Fewer, and S goes to and fro
+ * more often. */
+enum { BLOCK = 32 };
 
 struct scratch {          /* of one worker */
     float *q, *k, *v, *o; /* [BLOCK][dim] */
@@ -92,11 +93,26 @@ static void convolve(const struct layer_run *x, const struct stretch *run, const
                            s->dim, y, s->dim);
 }
 
-/* p [n] will be read soon: asked for before the recurrence of one block, it is there for the next. */
-static void prefetch(const float *p, uint64_t n)
+/* What value head h reads and writes of the block of tokens from i on; a key head's first value head asks
+ * for the queries and keys too.  All at once, before the recurrence, the units would wait for it. */
+static struct seq_soon soon_of(const struct layer_run *x, const struct stretch *run,
+                               const float *state, uint32_t h, uint32_t i)
 {
-    for (uint64_t i = 0; i < n; i += 16)
-        __builtin_prefetch(p + i, 0, 2);
+    const uint64_t K = x->d->s.n_k_heads, H = x->d->s.n_v_heads, D = x->d->s.dim;
+    const uint64_t row = run->row + i;
+    struct seq_soon soon = {.n = MIN(run->n - i, BLOCK)};
+    if (!soon.n)
+        return soon;
+    soon.at[0].rows = raw_row(x, run, state, (uint32_t)(2 * K + h), i);
+    soon.at[1].rows = x->z + (h * x->n_rows + row) * D;
+    soon.at[2].rows = x->y + (row * H + h) * D;
+    if (h < K) {
+        soon.at[3].rows = raw_row(x, run, state, h, i);
+        soon.at[4].rows = raw_row(x, run, state, (uint32_t)(K + h), i);
+    }
+    for (int j = 0; j < SEQ_SOON; j++)
+        soon.at[j].stride = j == 2 ? H * D : D;
+    return soon;
 }
 
 /* Tokens [i0, i0 + n) of a run through value head h; q and k are in the worker's scratch. */
@@ -111,15 +127,12 @@ static void value_head(const struct layer_run *x, const struct stretch *run, con
         w->alpha[i] = x->alpha[at];
         w->b[i] = x->beta[at];
     }
-    const uint32_t block = 2 * s->n_k_heads + h;
     const float *z = x->z + (h * (uint64_t)x->n_rows + run->row + i0) * D;
-    convolve(x, run, state, block, i0, n, w->v);
-    const uint64_t next = MIN(run->n - (i0 + n), BLOCK) * (uint64_t)D;
-    prefetch(raw_row(x, run, state, block, (int64_t)i0 + n), next);
-    prefetch(z + n * D, next);
+    convolve(x, run, state, 2 * s->n_k_heads + h, i0, n, w->v);
+    const struct seq_soon soon = soon_of(x, run, state, h, i0 + n);
     seq->gates(w->alpha, w->b, x->l->dt[h], x->l->a[h], n, w->decay, w->beta);
     seq->delta(rec_s(x->rec, run->rec, x->l->index) + (size_t)h * D * D, D, w->q, w->k, w->v,
-               w->decay, w->beta, n, w->o);
+               w->decay, w->beta, n, w->o, &soon);
     for (uint32_t i = 0; i < n; i++) {
         float *o = w->o + (size_t)i * D;
         seq->norm(o, NULL, x->l->norm, s->eps, D, o);
@@ -151,9 +164,6 @@ static void run_head(void *ctx, uint32_t part, uint32_t worker)
         const uint32_t n = MIN(run->n - i0, BLOCK);
         convolve(x, run, state, j, i0, n, w->q);
         convolve(x, run, state, K + j, i0, n, w->k);
-        const uint64_t next = MIN(run->n - (i0 + n), BLOCK) * (uint64_t)D;
-        prefetch(raw_row(x, run, state, j, (int64_t)i0 + n), next);
-        prefetch(raw_row(x, run, state, K + j, (int64_t)i0 + n), next);
         for (uint32_t i = 0; i < n; i++) {
             float *q = w->q + (size_t)i * D, *k = w->k + (size_t)i * D;
             seq->l2norm(q, s->eps, 1.0f / sqrtf((float)D), D, q);

@@ -210,7 +210,7 @@ static void the_delta_rule_agrees(void **state)
                 vh[t * D + i] = v[(t * H + h) * d + i];
             }
         }
-        k->seq.delta(S, D, qh, kh, vh, decay, beta, T, oh);
+        k->seq.delta(S, D, qh, kh, vh, decay, beta, T, oh, &(struct seq_soon){0});
         for (uint32_t t = 0; t < T; t++)
             assert_near(oh + t * D, out + (t * H + h) * d, d, 2e-6);
         for (uint32_t x = 0; x < d; x++)

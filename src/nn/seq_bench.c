@@ -3,6 +3,7 @@
  *
  *   nn_seq_bench [TABLE]
  */
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -11,6 +12,8 @@
 #include "base/rng.h"
 #include "kern/kern.h"
 #include "kern/pick.h"
+#include "nn/delta.h"
+#include "state/rec.h"
 
 static double cpu_s(void)
 {
@@ -59,7 +62,8 @@ struct delta_case {
 static void run_delta(void *ctx)
 {
     const struct delta_case *c = ctx;
-    c->k->seq.delta(c->S, c->dim, c->q, c->kk, c->v, c->decay, c->beta, c->n, c->out);
+    c->k->seq.delta(c->S, c->dim, c->q, c->kk, c->v, c->decay, c->beta, c->n, c->out,
+                    &(struct seq_soon){0});
 }
 
 static void bench_delta(const struct kern *k)
@@ -89,6 +93,54 @@ static void bench_delta(const struct kern *k)
     mem_free(c.decay);
     mem_free(c.beta);
     mem_free(c.out);
+}
+
+/* The mixer of a layer between its projections: 16 heads of 128, as in the 0.8B model. */
+struct layer_case {
+    struct delta *d;
+    struct delta_layer l;
+    struct rec *rec;
+    struct stretch run;
+    float *u, *z, *alpha, *beta, *y;
+};
+
+static void run_layer(void *ctx)
+{
+    const struct layer_case *c = ctx;
+    delta_forward(c->d, &c->l, c->rec, &c->run, 1, c->run.n, c->u, c->z, c->alpha, c->beta, c->y);
+}
+
+static void bench_layer(const struct kern *k, uint32_t n)
+{
+    enum { H = 16, D = 128, C = 3 * H * D, TAPS = 4 };
+    const struct delta_shape s = {
+        .n_k_heads = H, .n_v_heads = H, .dim = D, .n_taps = TAPS, .eps = 1e-6f};
+    const struct shape shape = {
+        .n_delta = 1, .conv_taps = TAPS, .conv_channels = C, .n_v_heads = H, .state_dim = D};
+    const struct pool_opts po = {.n_threads = 1};
+    struct pool *pool;
+    float *conv = randoms(TAPS * C), *a = randoms(H), *dt = randoms(H), *norm = randoms(D);
+    struct layer_case c = {.l = {0, conv, a, dt, norm},
+                           .run = {.n = n},
+                           .u = randoms((size_t)n * C),
+                           .z = randoms((size_t)n * H * D),
+                           .alpha = randoms((size_t)n * H),
+                           .beta = randoms((size_t)n * H),
+                           .y = randoms((size_t)n * H * D)};
+    for (int h = 0; h < H; h++)
+        a[h] = -fabsf(a[h]);
+    CHECK(pool_new(&po, &pool, NULL) == RC_OK && delta_new(k, pool, &s, &c.d, NULL) == RC_OK &&
+          rec_new(&shape, 1, &c.rec, NULL) == RC_OK);
+    c.run.rec = rec_take(c.rec);
+    const double t = time_of(run_layer, &c) / n / H;
+    printf("  delta net, %3u tokens         %7.3f us a token and head\n", n, t * 1e6);
+    rec_give(c.rec, c.run.rec);
+    rec_free(c.rec);
+    delta_free(c.d);
+    pool_free(pool);
+    float *const all[] = {conv, a, dt, norm, c.u, c.z, c.alpha, c.beta, c.y};
+    for (size_t i = 0; i < COUNT_OF(all); i++)
+        mem_free(all[i]);
 }
 
 struct attn_case {
@@ -185,6 +237,8 @@ int main(int argc, char **argv)
             continue;
         printf("%s\n", k->name);
         bench_delta(k);
+        bench_layer(k, 512);
+        bench_layer(k, 1);
         for (enum seq_kv type = 0; type < SEQ_N_KV; type++) {
             bench_attn(k, type, 96);
             bench_attn(k, type, 4);
