@@ -633,6 +633,75 @@ static void a_pin_outlives_a_process_that_is_killed(void **state)
     engine_stop(e, 0);
 }
 
+/* ---- files of another make ---- */
+
+/* The last piece's word on prompt k, asked once over another model of the same file. */
+static struct foreign_state foreign_of(const struct model_opts *mo, uint32_t k)
+{
+    struct model *m;
+    struct engine *e;
+    struct err err;
+    must(model_open(world.g, mo, &m, &err), &err);
+    const struct engine_opts o = {.model = m,
+                                  .vocab = world.vocab,
+                                  .lg = &lg,
+                                  .n_parallel = 1,
+                                  .n_ctx = 1024,
+                                  .cache_ram_bytes = 64 * MIB,
+                                  .cache_dir = here.dir,
+                                  .cache_disk_bytes = GIB};
+    must(engine_start(&o, &e, &err), &err);
+    struct foreign_state f = {0};
+    for (int again = 0; again < 2; again++) {
+        struct job *j = submit(e, here.prompts[k], N_PROMPT);
+        for (bool last = false; !last;) {
+            struct piece *p = job_next(j, UINT64_MAX);
+            last = p->last;
+            if (last && !again)
+                f = p->foreign;
+            else if (last) /* it is known here by now */
+                assert_true(!p->foreign.pos && p->timings.n_reused > N_PROMPT / 2);
+            if (last && !again)
+                assert_true(p->plan.lcp == 0 && p->timings.n_reused == 0);
+            piece_free(p);
+        }
+        job_free(j);
+    }
+    engine_stop(e, 0);
+    model_close(m);
+    return f;
+}
+
+static void a_prompt_is_told_of_states_that_another_kv_type_or_kernel_table_made(void **state)
+{
+    (void)state;
+    struct engine *e = start_big();
+    for (uint32_t k = 0; k < 4; k++)
+        ask(e, k / 2);
+    engine_stop(e, 0);
+    FILE *nowhere = fopen("/dev/null", "w");
+    lg.out = nowhere; /* that files are left alone */
+    const struct model_opts others[] = {
+        {.pool = world.pool, .kv_type = KV_F32, .max_batch = 64},
+        {.pool = world.pool,
+         .kv_type = KV_F16,
+         .max_batch = 64,
+         .isa = strcmp(model_info(world.model)->isa, "ref") ? "ref" : "avx2"}};
+    for (size_t i = 0; i < COUNT_OF(others); i++) {
+        const struct foreign_state f = foreign_of(&others[i], (uint32_t)i);
+        assert_in_range(f.pos, N_PROMPT / 2, N_PROMPT - 1);
+        assert_string_equal(f.by.kv_type, "f16");
+        assert_string_equal(f.by.kernels, model_info(world.model)->isa);
+        assert_true(f.by.fingerprint == model_info(world.model)->shape.fingerprint);
+        assert_int_equal(foreign_of(&others[i], (uint32_t)i + 2).pos, 0); /* nobody asked that */
+    }
+    lg.out = NULL;
+    fclose(nowhere);
+    e = start_big();
+    assert_true(ask(e, 0) > N_PROMPT / 2); /* and for their maker they are what they were */
+    engine_stop(e, 0);
+}
+
 static void any_allocation_may_fail_while_state_is_read(void **state)
 {
     (void)state;
@@ -674,6 +743,8 @@ int main(void)
                                   clear),
         cmocka_unit_test_teardown(pins_and_hits_outlive_a_restart, clear),
         cmocka_unit_test_teardown(a_pin_outlives_a_process_that_is_killed, clear),
+        cmocka_unit_test_teardown(
+            a_prompt_is_told_of_states_that_another_kv_type_or_kernel_table_made, clear),
         cmocka_unit_test_teardown(any_allocation_may_fail_while_state_is_read, clear),
     };
     return cmocka_run_group_tests(tests, open_world, close_world);

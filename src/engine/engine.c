@@ -553,6 +553,7 @@ static void take_view(struct engine *e, void *ctx)
     v->bytes_per_snap = shape_snap_bytes(shape);
     v->bytes_per_token = shape_token_bytes(shape);
     v->page_tokens = KV_PAGE;
+    segment_maker_of(shape, model_info(e->model)->isa, &v->maker);
     v->cache_step = e->cache_step;
     v->has_disk = reuse_disk(e->env.reuse, &v->disk);
     v->jobs_total = m->jobs;

@@ -100,7 +100,7 @@ struct job_desc { /* all borrowed for the call */
     uint32_t n_probs; /* top log-probabilities wanted with each token */
     uint64_t family;  /* plan_req.family: 0 = none */
     bool no_cache;    /* cache_prompt: false */
-    bool pin;         /* with n_predict 0: the state after the prompt is kept until engine_pin says otherwise */
+    bool pin;         /* with n_predict 0: the state is kept until engine_pin says otherwise */
     bool special;     /* show control tokens in the text */
 };
 
@@ -135,12 +135,13 @@ struct piece {
     uint32_t n_probs;
     float progress; /* prefill done, 0..1; 1 once tokens come */
     bool last;
-    enum stop_kind stop;    /* with last */
-    const char *stop_word;  /* with STOP_WORD: borrowed from the job */
-    struct err err;         /* with STOP_ERROR */
-    struct timings timings; /* so far */
-    struct plan plan;       /* with last: what was reused and why not more */
-    snap_id pinned;         /* with last, of a job that pins: the entry; 0 when it could not be kept */
+    enum stop_kind stop;          /* with last */
+    const char *stop_word;        /* with STOP_WORD: borrowed from the job */
+    struct err err;               /* with STOP_ERROR */
+    struct timings timings;       /* so far */
+    struct plan plan;             /* with last: what was reused and why not more */
+    struct foreign_state foreign; /* with last: what another maker's file has beyond plan.lcp */
+    snap_id pinned; /* with last, of a job that pins: the entry; 0 when it could not be kept */
 };
 
 /* RC_ARG naming the field; RC_LIMIT when the prompt does not fit (both numbers in the message). */
@@ -197,6 +198,7 @@ struct engine_view {
     /* of one: what the cache counts with */
     uint64_t bytes_per_snap, bytes_per_token;
     uint32_t page_tokens, cache_step;
+    struct segment_maker maker; /* of states here, as against piece.foreign */
     bool has_disk;
     struct disk_stats disk;
     /* of ended jobs; prompt_tokens_total counts those evaluated, without the reused ones */

@@ -520,8 +520,9 @@ static enum rc fork_pages(struct reuse *r, struct live *l, const struct kv_table
 }
 
 /* The cause of most of what is evaluated again; "" when nothing is. */
-static const char *loss_name(const struct plan *p)
+static const char *loss_name(const struct live *l)
 {
+    const struct plan *p = &l->plan;
     const struct {
         const char *name;
         uint32_t n;
@@ -529,7 +530,8 @@ static const char *loss_name(const struct plan *p)
                   {"rejected", p->lost_rejected},
                   {"evicted", p->lost_evicted},
                   {"minimum", p->lost_minimum},
-                  {"last", p->lost_last}};
+                  {"last", p->lost_last},
+                  {"fingerprint", l->foreign.pos ? l->foreign.pos - p->lcp : 0}};
     const char *name = "";
     uint32_t most = 0;
     for (size_t i = 0; i < COUNT_OF(causes); i++)
@@ -591,13 +593,16 @@ enum rc reuse_begin(struct reuse *r, struct live *l, const struct plan_req *req,
             return rc;
     } while (!begin_fetch(r, l));
     const struct plan *p = &l->plan;
+    l->foreign = (struct foreign_state){0};
+    if (r->tier && !req->no_reuse)
+        l->foreign = tier_foreign(r->tier, req->prompt, req->n - 1, p->lcp);
     event_lookup(r->o.events,
                  &(struct event_lookup){.id = l->id,
                                         .n_prompt = req->n,
                                         .lcp = p->lcp,
                                         .start = p->start,
                                         .from = p->restore ? cut_kind_name(p->restore_kind) : "",
-                                        .why = loss_name(p)});
+                                        .why = loss_name(l)});
     kv_table_init(&l->kv);
     l->pos = l->n_reused = l->n_shared = 0;
     l->rec = rec_take(r->rec);

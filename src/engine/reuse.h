@@ -69,6 +69,8 @@ struct live {
     uint32_t pos;
     uint32_t n_reused; /* of pos: restored, or taken over from another sequence */
     uint32_t n_shared; /* of n_reused: taken over */
+    struct foreign_state
+        foreign;       /* what it could have gone on from, deeper than all it has in common here */
     bool fetching;     /* what the plan restores is being read from disk */
     uint64_t fetch_ns; /* since then */
     uint32_t slot;     /* perslot's */

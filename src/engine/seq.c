@@ -124,7 +124,8 @@ void seq_fetched(struct seq *s, struct seq_env *env)
 void seq_start(struct seq *s, struct seq_env *env, struct job *j)
 {
     const struct job_desc *d = &j->d;
-    *s = (struct seq){.state = SEQ_WAIT, .place = s->place, .job = j, .live.id = j->id, .stop_word = -1};
+    *s = (struct seq){
+        .state = SEQ_WAIT, .place = s->place, .job = j, .live.id = j->id, .stop_word = -1};
     sampler_init(&s->sampler, &d->sampling, j->seed, d->bias, d->n_bias);
     s->sampler.n_mask = vocab_size(env->vocab);
     think_init(&s->think, &d->think);
@@ -310,6 +311,7 @@ static void account(struct seq *s, struct seq_env *env, const struct piece *last
     turn_line(&(struct turn){.id = s->job->id,
                              .t = *t,
                              .plan = last->plan,
+                             .foreign = last->foreign,
                              .stop = last->stop,
                              .error = last->err.msg,
                              .now_ns = clock_wall_ns()},
@@ -361,6 +363,7 @@ void seq_end(struct seq *s, struct seq_env *env, enum stop_kind stop, const stru
     p->stop = stop;
     p->stop_word = stop == STOP_WORD ? s->job->d.stop[s->stop_word] : NULL;
     p->plan = s->live.plan;
+    p->foreign = s->live.foreign;
     p->pinned = s->pinned;
     account(s, env, p);
     struct job *job = s->job;

@@ -257,6 +257,11 @@ void tier_adopt(struct tier *t, struct cache *c, const struct logger *lg)
              kept, n, pinned);
 }
 
+struct foreign_state tier_foreign(const struct tier *t, const token *seq, uint32_t n, uint32_t from)
+{
+    return disk_foreign(t->disk, seq, n, from);
+}
+
 /* ---- what is on its way ---------------------------------------------------------------------- */
 
 bool tier_write(struct tier *t, const struct cache *c, const struct cache_entry *e,

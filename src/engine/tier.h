@@ -32,6 +32,9 @@ void tier_adopt(struct tier *t, struct cache *c, const struct logger *lg);
 bool tier_keep(struct tier *t, struct cache *c);
 /* That is still under way. */
 bool tier_is_keeping(const struct tier *t);
+/* Of another maker's files: see disk_foreign. */
+struct foreign_state tier_foreign(const struct tier *t, const token *seq, uint32_t n,
+                                  uint32_t from);
 
 /* Starts to write the entry s names; false when it cannot.  pages: of its path, held until it is done; snap stays. */
 NODISCARD bool tier_write(struct tier *t, const struct cache *c, const struct cache_entry *e,

@@ -49,6 +49,15 @@ static void add_losses(struct buf *out, const struct turn *t)
     }
 }
 
+/* Tokens that a file has, but not for us. */
+static void add_foreign(struct buf *out, const struct turn *t)
+{
+    const struct foreign_state *f = &t->foreign;
+    if (f->pos > t->t.n_reused)
+        buf_addf(out, "; %u tokens are on disk for another fingerprint (KV %s, kernels %s)", f->pos,
+                 f->by.kv_type, f->by.kernels);
+}
+
 void turn_line(const struct turn *t, struct buf *out)
 {
     buf_addf(out, "request %" PRIu64 ": prompt %u", t->id, t->t.n_prompt);
@@ -61,4 +70,5 @@ void turn_line(const struct turn *t, struct buf *out)
     if (t->stop == STOP_ERROR)
         buf_addf(out, " (%s)", t->error);
     add_losses(out, t);
+    add_foreign(out, t);
 }

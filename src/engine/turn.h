@@ -9,6 +9,7 @@ struct turn {
     uint64_t id;
     struct timings t;
     struct plan plan;
+    struct foreign_state foreign; /* piece.foreign */
     enum stop_kind stop;
     const char *error; /* with STOP_ERROR */
     uint64_t now_ns;   /* the clock of plan.evicted_ns */

@@ -68,11 +68,31 @@ static void an_error_is_told(void **state)
                "error (no KV memory)");
 }
 
+static void the_line_tells_of_a_state_that_another_maker_left(void **state)
+{
+    (void)state;
+    struct turn t = {.id = 5,
+                     .t = {.n_prompt = 100, .n_evaluated = 100, .prompt_ms = 1000},
+                     .foreign = {.pos = 80, .by = {.kernels = "avx2", .kv_type = "f16"}},
+                     .stop = STOP_LIMIT};
+    expect(&t,
+           "request 5: prompt 100, reused 0, evaluated 100 in 1.00 s (100.0 tok/s), generated 0 "
+           "in 0.00 s, stop limit; 80 tokens are on disk for another fingerprint (KV f16, "
+           "kernels avx2)");
+    t.t.n_reused = 90; /* from a request in flight */
+    t.t.n_shared = 90;
+    t.t.n_evaluated = 10;
+    expect(&t,
+           "request 5: prompt 100, reused 90 (from a request in flight), evaluated 10 in 1.00 s "
+           "(10.0 tok/s), generated 0 in 0.00 s, stop limit");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_line_says_what_was_reused_and_from_where),
         cmocka_unit_test(the_line_says_why_less_was_reused_than_is_common),
+        cmocka_unit_test(the_line_tells_of_a_state_that_another_maker_left),
         cmocka_unit_test(an_error_is_told),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

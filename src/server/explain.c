@@ -1,6 +1,7 @@
 #include "server/explain.h"
 
 #include <pthread.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/clock.h"
@@ -86,6 +87,7 @@ void explained_from(struct explained *e, const struct piece *last, const struct 
     e->lost_last = p->lost_last;
     e->evicted_ns = p->evicted_ns;
     e->unreadable = p->unreadable;
+    e->foreign = last->foreign;
     find_message(e, hints, n_hints);
 }
 
@@ -99,14 +101,16 @@ const char *explained_cause(const struct explained *e)
 {
     if (e->off)
         return "off";
+    const bool foreign = e->foreign.pos > MAX(e->lcp, e->t.n_reused);
     if (!e->lcp && !e->t.n_reused)
-        return "cold";
+        return foreign ? "fingerprint" : "cold";
     const struct {
         const char *name;
         uint32_t n;
     } causes[] = {{"evicted", e->lost_evicted},
                   {"rejected", e->lost_rejected},
-                  {"placement", e->lost_placement}};
+                  {"placement", e->lost_placement},
+                  {"fingerprint", foreign ? e->foreign.pos - e->lcp : 0}};
     const char *name = NULL;
     uint32_t most = 0;
     for (size_t i = 0; i < COUNT_OF(causes) && !e->t.n_shared; i++)
@@ -121,13 +125,30 @@ const char *explained_cause(const struct explained *e)
     return e->forks ? "branch" : e->lcp >= e->t.n_prompt ? "repeat" : "append";
 }
 
-static void add_sentence(struct buf *b, const struct explained *e, uint64_t budget, uint64_t now_ns)
+/* Why a state on disk could not be gone on from. */
+static void add_foreign(struct buf *b, const struct explained *e, const struct segment_maker *here)
 {
+    const struct segment_maker *by = &e->foreign.by;
+    buf_addf(b, "%u tokens are on disk in %016" PRIx64 ".seg, but ", e->foreign.pos, e->foreign.id);
+    if (strcmp(by->kv_type, here->kv_type) != 0)
+        buf_addf(b, "with KV in %s; here it is %s.", by->kv_type, here->kv_type);
+    else if (strcmp(by->kernels, here->kernels) != 0)
+        buf_addf(b, "made by kernels %s; these are %s.", by->kernels, here->kernels);
+    else
+        buf_adds(b, "made by another model.");
+}
+
+static void add_sentence(struct buf *b, const struct explained *e, const struct engine_view *v,
+                         uint64_t now_ns)
+{
+    const double budget = (double)v->cache.budget / MIB;
     const char *cause = explained_cause(e);
     if (!strcmp(cause, "off"))
         buf_adds(b, "Nothing was to be reused: by cache_prompt, or by --cache-policy none.");
     else if (!strcmp(cause, "cold"))
         buf_adds(b, "No earlier prompt that is still remembered begins like this one.");
+    else if (!strcmp(cause, "fingerprint"))
+        add_foreign(b, e, &v->maker);
     else if (!strcmp(cause, "append"))
         buf_addf(b, "The prompt goes on where an earlier request ended, at token %u.", e->lcp);
     else if (!strcmp(cause, "repeat"))
@@ -144,15 +165,14 @@ static void add_sentence(struct buf *b, const struct explained *e, uint64_t budg
         buf_addf(b,
                  "a state there was worth less than what it would have displaced, under a budget "
                  "of %.1f MiB.",
-                 (double)budget / MIB);
+                 budget);
     else if (!strcmp(cause, "evicted") && e->unreadable)
         buf_adds(b, "the state there was on disk, and its file could not be read.");
     else if (!strcmp(cause, "evicted") && e->evicted_ns && e->evicted_ns <= now_ns)
         buf_addf(b, "the state there was evicted %.0f s ago, under a budget of %.1f MiB.",
-                 (double)(now_ns - e->evicted_ns) * 1e-9, (double)budget / MIB);
+                 (double)(now_ns - e->evicted_ns) * 1e-9, budget);
     else if (!strcmp(cause, "evicted"))
-        buf_addf(b, "the state there had gone from memory, under a budget of %.1f MiB.",
-                 (double)budget / MIB);
+        buf_addf(b, "the state there had gone from memory, under a budget of %.1f MiB.", budget);
     if (e->t.n_shared)
         buf_addf(b, " %u tokens were taken over from a request in flight.", e->t.n_shared);
 }
@@ -195,10 +215,39 @@ static void write_divergence(struct jwrite *w, const struct explained *e)
     jwrite_end_obj(w);
 }
 
-static void write_one(struct jwrite *w, const struct explained *e, uint64_t budget, uint64_t now_ns)
+static void write_maker(struct jwrite *w, const char *key, const struct segment_maker *by)
+{
+    char fingerprint[17];
+    snprintf(fingerprint, sizeof fingerprint, "%016" PRIx64, by->fingerprint);
+    jwrite_obj(w, key);
+    jwrite_str(w, "fingerprint", fingerprint);
+    jwrite_str(w, "kv_type", by->kv_type);
+    jwrite_str(w, "kernels", by->kernels);
+    jwrite_end_obj(w);
+}
+
+static void write_foreign(struct jwrite *w, const struct explained *e,
+                          const struct segment_maker *here)
+{
+    if (!e->foreign.pos) {
+        jwrite_null(w, "foreign");
+        return;
+    }
+    char file[32];
+    snprintf(file, sizeof file, "%016" PRIx64 ".seg", e->foreign.id);
+    jwrite_obj(w, "foreign");
+    jwrite_u64(w, "position", e->foreign.pos);
+    jwrite_str(w, "file", file);
+    write_maker(w, "made_by", &e->foreign.by);
+    write_maker(w, "here", here);
+    jwrite_end_obj(w);
+}
+
+static void write_one(struct jwrite *w, const struct explained *e, const struct engine_view *v,
+                      uint64_t now_ns)
 {
     struct buf text = BUF_INIT;
-    add_sentence(&text, e, budget, now_ns);
+    add_sentence(&text, e, v, now_ns);
     jwrite_obj(w, NULL);
     jwrite_u64(w, "index", e->index);
     jwrite_str(w, "cause", explained_cause(e));
@@ -229,6 +278,7 @@ static void write_one(struct jwrite *w, const struct explained *e, uint64_t budg
         jwrite_fixed(w, "evicted_at", (double)e->evicted_ns * 1e-9, 3);
     else
         jwrite_null(w, "evicted_at");
+    write_foreign(w, e, &v->maker);
     write_divergence(w, e);
     jwrite_fixed(w, "prompt_ms", e->t.prompt_ms, 3);
     jwrite_fixed(w, "age_s", now_ns > e->when_ns ? (double)(now_ns - e->when_ns) * 1e-9 : 0, 3);
@@ -271,7 +321,7 @@ void explain_get(struct call *c)
         jwrite_u64(&w, "cache_bytes", v.cache.bytes);
         jwrite_arr(&w, "prompts");
         for (uint32_t i = 0; i < n; i++)
-            write_one(&w, &found[i], v.cache.budget, now);
+            write_one(&w, &found[i], &v, now);
         jwrite_end_arr(&w);
         jwrite_end_obj(&w);
         reply_json(c, 200, &b);

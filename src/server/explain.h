@@ -29,6 +29,7 @@ struct explained {
     uint32_t lost_placement, lost_rejected, lost_evicted, lost_minimum, lost_last;
     uint64_t evicted_ns;
     bool unreadable; /* evicted: its file could not be read */
+    struct foreign_state foreign;
     /* the message in which the prompt leaves what was known; n_messages 0: not known */
     uint32_t n_messages, message, offset;
     char role;
@@ -37,7 +38,8 @@ struct explained {
 /* Fills in what a job's last piece and its prompt's boundaries say. */
 void explained_from(struct explained *e, const struct piece *last, const struct cache_hint *hints,
                     uint32_t n_hints);
-/* The one word for it: cold, append, repeat, branch, placement, rejected, evicted, minimum, off. */
+/* The one word for it: cold, append, repeat, branch, placement, rejected, evicted, fingerprint,
+ * minimum, off. */
 const char *explained_cause(const struct explained *e);
 
 void explain_note(struct explain *x, const struct explained *e);

@@ -109,6 +109,11 @@ static void causes_are_told_apart(void **state)
          "evicted"},
         {{.lcp = 2007, .lost_evicted = 1999, .lost_minimum = 8, .t.n_prompt = 2100}, "evicted"},
         {{.lcp = 80, .lost_rejected = 80, .t.n_prompt = 100}, "rejected"},
+        {{.foreign.pos = 80, .t.n_prompt = 100}, "fingerprint"},
+        {{.lcp = 10, .start = 10, .foreign.pos = 80, .t = {.n_prompt = 100, .n_reused = 10}},
+         "fingerprint"},
+        {{.lcp = 60, .lost_evicted = 60, .foreign.pos = 80, .t.n_prompt = 100}, "evicted"},
+        {{.foreign.pos = 80, .t = {.n_prompt = 100, .n_reused = 90, .n_shared = 90}}, "append"},
         {{.lcp = 80, .lost_placement = 80, .t.n_prompt = 100}, "placement"},
         /* what a request in flight had, was not lost */
         {{.lcp = 80, .lost_placement = 80, .t = {.n_prompt = 100, .n_reused = 80, .n_shared = 80}},
@@ -133,6 +138,29 @@ static void a_file_that_cannot_be_read_is_told(void **state)
         assert_string_equal(text_at(w, "prompts.0.cause"), "evicted");
         assert_int_equal(!!strstr(text_at(w, "prompts.0.text"), "its file could not be read"), i);
     }
+}
+
+static void a_state_of_another_make_is_told_with_its_maker_and_ours(void **state)
+{
+    struct world *w = *state;
+    char id[64];
+    w->engine.plan = (struct plan){0};
+    w->engine.foreign = (struct foreign_state){
+        .pos = 7, .id = 0xab, .by = {.fingerprint = 0x12, .kernels = "sse9", .kv_type = "f32"}};
+    assert_int_equal(ask(w, "POST", "/completion", "{\"prompt\":\"abcdefgh\",\"n_predict\":2}"),
+                     200);
+    snprintf(id, sizeof id, "%s", text_at(w, "id"));
+    explain(w, id);
+    w->engine.foreign = (struct foreign_state){0};
+    assert_string_equal(text_at(w, "prompts.0.cause"), "fingerprint");
+    assert_string_equal(text_at(w, "prompts.0.text"),
+                        "7 tokens are on disk in 00000000000000ab.seg, but with KV in f32; here it "
+                        "is f16.");
+    assert_int_equal(int_at(w, "prompts.0.foreign.position"), 7);
+    assert_string_equal(text_at(w, "prompts.0.foreign.file"), "00000000000000ab.seg");
+    assert_string_equal(text_at(w, "prompts.0.foreign.made_by.fingerprint"), "0000000000000012");
+    assert_string_equal(text_at(w, "prompts.0.foreign.made_by.kernels"), "sse9");
+    assert_string_equal(text_at(w, "prompts.0.foreign.here.kernels"), "ref");
 }
 
 static void the_oldest_are_forgotten_and_no_more_is_kept(void **state)
@@ -171,6 +199,7 @@ int main(void)
         T(a_divergence_is_told_by_message_and_offset),
         T(causes_are_told_apart),
         T(a_file_that_cannot_be_read_is_told),
+        T(a_state_of_another_make_is_told_with_its_maker_and_ours),
         T(the_oldest_are_forgotten_and_no_more_is_kept),
         T(what_is_not_known_is_said),
     };

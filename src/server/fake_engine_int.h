@@ -47,6 +47,7 @@ struct engine {
     char slot_path[256];
     int pin;          /* the last one: 1 on, -1 off */
     struct plan plan; /* of every last piece */
+    struct foreign_state foreign;
 };
 
 struct job {
@@ -106,6 +107,7 @@ static struct piece *fake_last(struct job *j, struct piece *p, enum stop_kind st
     p->stop = stop;
     p->stop_word = stop == STOP_WORD ? j->stop : NULL;
     p->plan = j->e->plan;
+    p->foreign = j->e->foreign;
     p->pinned = j->d.pin ? j->e->pinned : 0;
     if (stop == STOP_ERROR)
         err_set(&p->err, RC_NOMEM, "no memory for another token");
@@ -263,6 +265,7 @@ enum rc engine_view(struct engine *e, bool entries, struct engine_view *out, str
         .evicted_user = 4,
         .restores[CUT_BRANCH] = 6,
         .restore_seconds_total = .5,
+        .maker = {.fingerprint = 1, .kernels = "ref", .kv_type = "f16"},
         .cache = {.budget = 1000, .bytes = 300, .n_snaps = 2, .lost_evicted = 5, .lcp_tokens = 50}};
     out->slots = mem_try_array(2, sizeof *out->slots);
     out->slots[0] =

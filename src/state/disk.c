@@ -83,6 +83,7 @@ struct disk {
     uint32_t n_by_use;
     uint8_t *kept; /* the same */
     uint64_t n_kept;
+    struct foreign *foreign;
     bool keeps_nothing; /* what is there is another program's */
     struct disk_stats stats;
     /* the writing thread's */
@@ -408,6 +409,15 @@ static enum name name_of(const char *name, uint64_t *id)
     return !strcmp(end, ".seg.tmp") || !strcmp(end, ".learned.tmp") ? NAME_TEMPORARY : NAME_OTHER;
 }
 
+static void note_foreign(struct disk *d, const char *path, uint64_t id)
+{
+    struct segment_head h;
+    struct segment_maker by;
+    bool has_snap;
+    if (!segment_peek(path, &h, &by, &has_snap, NULL) && h.id == id)
+        foreign_add(d->foreign, &h, &by, has_snap);
+}
+
 static enum rc take_file(struct disk *d, uint64_t id, struct found *found, struct err *err)
 {
     char path[PATH_MAX];
@@ -425,6 +435,8 @@ static enum rc take_file(struct disk *d, uint64_t id, struct found *found, struc
     }
     if (rc) {
         say_left(d, found, why.msg);
+        if (rc == RC_STALE)
+            note_foreign(d, path, id);
         return RC_OK;
     }
     enum rc ok = RC_OK;
@@ -624,10 +636,12 @@ enum rc disk_open(const struct disk_opts *o, struct disk **out, struct err *err)
     queue_init(&d->to_write);
     queue_init(&d->to_read);
     queue_init(&d->done);
+    d->foreign = foreign_new();
     struct found found = {0};
     enum rc rc = lock_dir(d, err);
     if (!rc)
         rc = scan(d, &found, err);
+    foreign_ready(d->foreign);
     if (!rc)
         rc = link_files(d, &found, err);
     if (!rc)
@@ -679,6 +693,7 @@ void disk_close(struct disk *d)
     mem_free(d->files);
     mem_free(d->by_use);
     mem_free(d->kept);
+    foreign_free(d->foreign);
     if (d->lock >= 0)
         close(d->lock);
     mem_free(d->dir);
@@ -714,6 +729,11 @@ void disk_path(const struct disk *d, disk_ref r, token *out)
         if (!f->parent)
             return;
     }
+}
+
+struct foreign_state disk_foreign(const struct disk *d, const token *seq, uint32_t n, uint32_t from)
+{
+    return foreign_find(d->foreign, seq, n, from);
 }
 
 disk_ref disk_write(struct disk *d, const struct segment_head *h, const token *seq,

@@ -19,7 +19,7 @@
 #define HOLDFAST_STATE_DISK_H
 
 #include "base/log.h"
-#include "state/segment.h"
+#include "state/foreign.h"
 
 struct disk;
 typedef uint32_t disk_ref; /* an entry's file; 0 = none */
@@ -63,6 +63,10 @@ NODISCARD bool disk_read(struct disk *d, disk_ref r, uint32_t first, void *const
                          uint64_t tag);
 /* The entry is given up; it must not be in a job. */
 void disk_drop(struct disk *d, disk_ref r);
+
+/* The deepest state of another maker that start found after seq[0 .. pos), from < pos <= n: see foreign.h. */
+struct foreign_state disk_foreign(const struct disk *d, const token *seq, uint32_t n,
+                                  uint32_t from);
 
 /* Starts to keep p [n] (taken over: mem_free) for the next start, in place of what was kept before; a failure is said in
  * the log.  Nothing is written over what start could not tell to be ours. */

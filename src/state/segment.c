@@ -68,20 +68,32 @@ static uint64_t sum(const void *p, uint64_t n)
     return XXH3_64bits(p, n);
 }
 
-uint64_t segment_hash(const token *seq, uint32_t n)
+void segment_hashes(const token *seq, const uint32_t *pos, uint32_t n, uint64_t *out)
 {
     XXH3_state_t *h = XXH3_createState();
     CHECK(h);
     XXH3_64bits_reset(h);
     uint8_t le[1024];
-    for (uint32_t i = 0; i < n;) {
-        uint32_t m = 0;
-        for (; i < n && m < sizeof le; i++, m += 4)
-            put(le + m, (uint32_t)seq[i], 4);
-        XXH3_64bits_update(h, le, m);
+    for (uint32_t i = 0, at = 0; i < n; i++) {
+        if (i && pos[i] == pos[i - 1]) {
+            out[i] = out[i - 1];
+            continue;
+        }
+        while (at < pos[i]) {
+            uint32_t m = 0;
+            for (; at < pos[i] && m < sizeof le; at++, m += 4)
+                put(le + m, (uint32_t)seq[at], 4);
+            XXH3_64bits_update(h, le, m);
+        }
+        out[i] = XXH3_64bits_digest(h);
     }
-    const uint64_t hash = XXH3_64bits_digest(h);
     XXH3_freeState(h);
+}
+
+uint64_t segment_hash(const token *seq, uint32_t n)
+{
+    uint64_t hash;
+    segment_hashes(seq, &n, 1, &hash);
     return hash;
 }
 
@@ -255,6 +267,21 @@ static enum rc check_head(const uint8_t *f, uint64_t n, const char *path, struct
     return RC_OK;
 }
 
+static struct segment_head read_head(const uint8_t *f)
+{
+    return (struct segment_head){.id = get(f + AT_ID, 8),
+                                 .parent = get(f + AT_PARENT, 8),
+                                 .from = (uint32_t)get(f + AT_FROM, 4),
+                                 .pos = (uint32_t)get(f + AT_POS, 4),
+                                 .from_hash = get(f + AT_FROM_HASH, 8),
+                                 .path_hash = get(f + AT_PATH_HASH, 8),
+                                 .kind = (uint32_t)get(f + AT_KIND, 4),
+                                 .hits = (uint32_t)get(f + AT_HITS, 4),
+                                 .family = get(f + AT_FAMILY, 8),
+                                 .used_ns = get(f + AT_USED, 8),
+                                 .made_ns = get(f + AT_MADE, 8)};
+}
+
 static enum rc read_index(struct segment *g, const uint8_t *f, struct err *err)
 {
     const struct segment_head *h = &g->head;
@@ -325,17 +352,7 @@ enum rc segment_open(const char *path, const struct shape *s, const char *kernel
         rc = check_maker(f, s, kernels, path, err);
     if (rc)
         goto out;
-    g->head = (struct segment_head){.id = get(f + AT_ID, 8),
-                                    .parent = get(f + AT_PARENT, 8),
-                                    .from = (uint32_t)get(f + AT_FROM, 4),
-                                    .pos = (uint32_t)get(f + AT_POS, 4),
-                                    .from_hash = get(f + AT_FROM_HASH, 8),
-                                    .path_hash = get(f + AT_PATH_HASH, 8),
-                                    .kind = (uint32_t)get(f + AT_KIND, 4),
-                                    .hits = (uint32_t)get(f + AT_HITS, 4),
-                                    .family = get(f + AT_FAMILY, 8),
-                                    .used_ns = get(f + AT_USED, 8),
-                                    .made_ns = get(f + AT_MADE, 8)};
+    g->head = read_head(f);
     g->snap_sum = get(f + AT_SNAP_SUM, 8);
     rc = read_index(g, f, err);
     if (!rc)
@@ -346,6 +363,55 @@ out:
     else
         *out = g;
     return rc;
+}
+
+void segment_maker_of(const struct shape *s, const char *kernels, struct segment_maker *out)
+{
+    *out = (struct segment_maker){.fingerprint = s->fingerprint};
+    snprintf(out->kernels, sizeof out->kernels, "%s", kernels);
+    snprintf(out->kv_type, sizeof out->kv_type, "%s", kv_type_name(s->kv_type));
+}
+
+/* Whether a file of this length has all that its header says. */
+static bool is_whole(const struct segment_head *h, uint64_t page_tokens, uint64_t page_bytes,
+                     uint64_t snap_bytes, uint64_t file_bytes)
+{
+    uint64_t bytes;
+    if (!page_tokens || h->from > h->pos)
+        return false;
+    const uint64_t n = ceil_div(h->pos, page_tokens) - ceil_div(h->from, page_tokens);
+    const uint64_t at =
+        round_up(HEAD_BYTES + round_up(4 * (uint64_t)(h->pos - h->from), 8) + 8 * n, ALIGN);
+    return mul_u64(n, page_bytes, &bytes) && add_u64(bytes, at, &bytes) &&
+           add_u64(bytes, snap_bytes, &bytes) && bytes == file_bytes;
+}
+
+enum rc segment_peek(const char *path, struct segment_head *h, struct segment_maker *by,
+                     bool *has_snap, struct err *err)
+{
+    int fd;
+    uint64_t file_bytes = 0;
+    uint8_t f[HEAD_BYTES] = {0};
+    enum rc rc = io_open(path, &fd, &file_bytes, err);
+    if (rc)
+        return rc;
+    const uint64_t n = MIN(file_bytes, HEAD_BYTES);
+    rc = io_read_at(fd, f, n, 0, path, err);
+    if (!rc)
+        rc = check_head(f, n, path, err);
+    close(fd);
+    if (rc)
+        return rc;
+    *h = read_head(f);
+    *by = (struct segment_maker){.fingerprint = get(f + AT_FINGERPRINT, 8)};
+    for (int i = 0; i < NAME_BYTES && f[AT_KERNELS + i]; i++) /* it is shown */
+        by->kernels[i] =
+            f[AT_KERNELS + i] > ' ' && f[AT_KERNELS + i] < 127 ? (char)f[AT_KERNELS + i] : '?';
+    snprintf(by->kv_type, sizeof by->kv_type, "%s",
+             kv_type_name((enum kv_type)get(f + AT_KV_TYPE, 4)));
+    *has_snap = is_whole(h, get(f + AT_PAGE_TOKENS, 4), get(f + AT_PAGE_BYTES, 8),
+                         get(f + AT_SNAP_BYTES, 8), file_bytes);
+    return RC_OK;
 }
 
 void segment_close(struct segment *g)

@@ -30,6 +30,8 @@ struct segment_head {
 };
 
 uint64_t segment_hash(const token *seq, uint32_t n);
+/* The same of each seq[0 .. pos[i]), pos [n] ascending, into out [n], in one pass. */
+void segment_hashes(const token *seq, const uint32_t *pos, uint32_t n, uint64_t *out);
 /* Pages of a segment: of the positions [from, pos). */
 uint32_t segment_n_pages(const struct segment_head *h);
 /* Bytes of the file with its first n_pages pages, and with all of them and the snapshot. */
@@ -45,6 +47,17 @@ uint64_t segment_whole_bytes(const struct shape *s, const struct segment_head *h
 NODISCARD enum rc segment_write(const char *path, const struct shape *s, const char *kernels,
                                 const struct segment_head *h, const token *seq,
                                 const void *const *pages, const void *snap, struct err *err);
+
+/* Who made a file: what the fingerprint stands for, as far as there are names for it. */
+struct segment_maker {
+    uint64_t fingerprint;
+    char kernels[17], kv_type[8];
+};
+void segment_maker_of(const struct shape *s, const char *kernels, struct segment_maker *out);
+/* The header alone, whoever made the file; has_snap: it is as long as one with its snapshot.  The same errors as
+ * segment_open, without RC_STALE. */
+NODISCARD enum rc segment_peek(const char *path, struct segment_head *h, struct segment_maker *by,
+                               bool *has_snap, struct err *err);
 
 struct segment; /* an open file */
 
