@@ -7,13 +7,12 @@
 
 /* What a kind is worth before anything is known, per request at the age of one. */
 static const double prior_of_kind[CUT_N_KINDS] = {
-    [CUT_BRANCH] = .08,  [CUT_SIGNATURE] = .04, [CUT_GEN_END] = .06,
-    [CUT_PROMPT] = .06,  [CUT_SYSTEM] = .04,    [CUT_MESSAGE] = .004,
-    [CUT_LADDER] = .004, [CUT_GRID] = .004,     [CUT_PINNED] = .08,
-    [CUT_STOPPED] = .06,
+    [CUT_BRANCH] = .08, [CUT_SIGNATURE] = .04, [CUT_GEN_END] = .06, [CUT_PROMPT] = .06,
+    [CUT_SYSTEM] = .04, [CUT_MESSAGE] = .012,  [CUT_LADDER] = .012, [CUT_GRID] = .004,
+    [CUT_PINNED] = .08, [CUT_STOPPED] = .06,
 };
-static const double prior_weight = 110; /* in exposure, as are the bounds of a family's */
-static const double family_weight_min = 20, family_weight_max = 1000;
+static const double level_weight = 20, prior_weight = 4;              /* in hits */
+static const double family_weight_min = 20, family_weight_max = 1000; /* in exposure */
 
 uint32_t hazard_age(uint32_t age)
 {
@@ -27,12 +26,26 @@ uint32_t hazard_situation(enum cut_kind kind, uint32_t hits, bool tip, uint32_t 
     return (((uint32_t)kind * HAZARD_HITS + h) * 2 + tip) * HAZARD_AGES + hazard_age(age);
 }
 
-static double prior(uint32_t situation)
+static enum cut_kind kind_of(uint32_t situation)
 {
-    const uint32_t age = situation % HAZARD_AGES, tip = situation / HAZARD_AGES % 2;
+    return situation / (HAZARD_AGES * 2 * HAZARD_HITS);
+}
+
+static double base(uint32_t situation)
+{
+    const uint32_t age = situation % HAZARD_AGES;
     const uint32_t hits = situation / (HAZARD_AGES * 2) % HAZARD_HITS;
-    const uint32_t kind = situation / (HAZARD_AGES * 2 * HAZARD_HITS);
-    return prior_of_kind[kind] * (1 + hits) * (tip ? 1 : .3) / (1 + .25 * (double)(1u << 2 * age));
+    return prior_of_kind[kind_of(situation)] * (1 + hits) / (1 + .15 * (double)(1u << 2 * age));
+}
+
+/* Adds to the counts of all traffic. */
+static void book(struct hazard *z, uint32_t situation, double hits, double exposure)
+{
+    const enum cut_kind k = kind_of(situation);
+    z->cells[situation].hits += hits;
+    z->cells[situation].exposure += exposure;
+    z->kinds[k].hits += hits;
+    z->kinds[k].expected += exposure * base(situation);
 }
 
 bool hazard_init(struct hazard *z)
@@ -152,7 +165,10 @@ void hazard_unref(struct hazard *z, uint32_t cell)
 static double rate_of_all(const struct hazard *z, uint32_t situation)
 {
     const struct hazard_cell *x = &z->cells[situation];
-    return (x->hits + prior_weight * prior(situation)) / (x->exposure + prior_weight);
+    const enum cut_kind k = kind_of(situation);
+    const double p =
+        base(situation) * (z->kinds[k].hits + level_weight) / (z->kinds[k].expected + level_weight);
+    return (x->hits + prior_weight) / (x->exposure + prior_weight / p);
 }
 
 static double rate_in(const struct hazard_cell *x, double all)
@@ -183,13 +199,11 @@ double hazard_rate(struct hazard *z, uint32_t cell, uint32_t now)
 void hazard_book(struct hazard *z, uint64_t family, uint32_t situation, double hits,
                  double exposure, uint32_t now)
 {
-    struct hazard_cell *x = &z->cells[situation];
-    x->hits += hits;
-    x->exposure += exposure;
+    book(z, situation, hits, exposure);
     const uint32_t id = family ? family_cell(z, family, situation, now) : 0;
     if (!id)
         return;
-    x = &z->cells[id];
+    struct hazard_cell *x = &z->cells[id];
     x->hits += hits;
     x->exposure += exposure;
     x->touched = now;
@@ -233,9 +247,12 @@ bool hazard_load(struct hazard *z, uint32_t now, struct unpack *u)
     const uint32_t n = unpack_u32(u);
     if (!ours || n > HAZARD_MAX_CELLS || !unpack_fits(u, HAZARD_SITUATIONS, COUNTS_BYTES))
         return false;
-    for (uint32_t s = 0; s < HAZARD_SITUATIONS; s++)
-        if (!load_counts(u, &z->cells[s]))
+    for (uint32_t s = 0; s < HAZARD_SITUATIONS; s++) {
+        struct hazard_cell x;
+        if (!load_counts(u, &x))
             return false;
+        book(z, s, x.hits, x.exposure);
+    }
     if (!unpack_fits(u, n, CELL_BYTES))
         return false;
     for (uint32_t i = 0; i < n; i++) {

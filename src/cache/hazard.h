@@ -4,12 +4,19 @@
  * time (exposure, one per entry and request) and now and then are hit.  Counts are kept over all traffic and
  * per family, and shrunk towards one another:
  *
- *     g = (hits[s] + 110 prior[s]) / (exposure[s] + 110)            over all traffic
- *     h = (hits[f,s] + w g) / (exposure[f,s] + w)                   in family f, w = 1 / g within 20 .. 1000
+ *     p = base[s] * (hits[kind] + 20) / (expected[kind] + 20)  before s itself was seen
+ *     g = (hits[s] + 4) / (exposure[s] + 4 / p)                over all traffic
+ *     h = (hits[f,s] + w g) / (exposure[f,s] + w)              in family f, w = 1 / g within 20 .. 1000
  *
  * so that a family seen once has the habits of all, and one seen often its own.  w is the time in which all
  * traffic would see one hit: with a fixed weight, one lucky hit of a conversation that returns every few
  * hundred requests makes its family look a hundred times better than it is.
+ *
+ * expected is the sum of exposure * base: what base foretold.  base says more of how situations compare than of how
+ * high chances are, so the level is learned apart, by kind, and its weight is 4 hits, however rare they are.  Where
+ * nobody comes back all chances of a kind then fall together; with a prior of fixed exposure those fall most that were
+ * low already, and what came just now displaces what is old and large, request by request (cache_test: one-off
+ * requests).
  */
 #ifndef HOLDFAST_CACHE_HAZARD_H
 #define HOLDFAST_CACHE_HAZARD_H
@@ -40,6 +47,9 @@ struct hazard {
     uint32_t used, free, n_family;
     uint32_t *index; /* (family, situation) -> cell */
     uint32_t index_cap;
+    struct {
+        double hits, expected;
+    } kinds[CUT_N_KINDS]; /* over all traffic */
 };
 
 NODISCARD bool hazard_init(struct hazard *z);
