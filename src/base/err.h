@@ -34,4 +34,17 @@ enum rc err_wrap(struct err *err, enum rc rc, const char *fmt, ...) PRINTF_LIKE(
 
 const char *rc_name(enum rc rc);
 
+#if defined(__clang_analyzer__) && !defined(ERR_C)
+/* It does not look into err.c, so it is told which rc comes back. */
+#define SAME_RC(f, err, code, ...)                                                                 \
+    ({                                                                                             \
+        const enum rc same_ = (code);                                                              \
+        (void)f((err), same_, __VA_ARGS__);                                                        \
+        same_;                                                                                     \
+    })
+#define err_set(err, code, ...) SAME_RC(err_set, err, code, __VA_ARGS__)
+#define err_wrap(err, code, ...) SAME_RC(err_wrap, err, code, __VA_ARGS__)
+#define err_sys(...) ((void)err_sys(__VA_ARGS__), RC_IO)
+#endif
+
 #endif

@@ -501,7 +501,7 @@ static enum rc read_head(struct reader *r, struct head *h, struct err *err)
     const uint8_t *magic = take(r, 4);
     if (!magic)
         return err_set(err, RC_FORMAT, "%" PRIu64 " bytes are too few for a GGUF file", r->n);
-    if (memcmp(magic, "GGUF", 4))
+    if (memcmp(magic, "GGUF", 4) != 0)
         return err_set(err, RC_FORMAT, "not a GGUF file (begins with %02x %02x %02x %02x)",
                        magic[0], magic[1], magic[2], magic[3]);
     if (!read_u32(r, &h->version))

@@ -1000,7 +1000,7 @@ void forensics_order(const char **paths, bool *joined, size_t n)
         for (size_t k = i; k-- > 0;) {
             int64_t other;
             const size_t s = rotation_stem(paths[k], &other);
-            if (s != stem || memcmp(p, paths[k], s))
+            if (s != stem || memcmp(p, paths[k], s) != 0)
                 continue;
             if (last == SIZE_MAX)
                 last = k + 1;

@@ -344,7 +344,7 @@ static void a_full_ring_evicts_from_the_middle_or_the_front(void **state)
     legacy_free(l);
     o.evict = EVICT_FIFO;
     l = start(&o);
-    t = ask(l, 0, 15000, 1);
+    ask(l, 0, 15000, 1);
     assert_int_equal(legacy_ring(l, 0, pos, 64), 4);
     assert_true(pos[0] > 8000);
     legacy_free(l);

@@ -318,7 +318,7 @@ static bool more_text(struct lines *l)
 /* At the end of a file that may still grow: wait, and see whether another file took its name. */
 static void wait_for_more(struct lines *l)
 {
-    const struct timespec nap = {.tv_nsec = 200 * 1000 * 1000};
+    const struct timespec nap = {.tv_nsec = 200000000};
     nanosleep(&nap, NULL);
     l->in_eof = false;
     struct stat ours, theirs;

@@ -133,7 +133,7 @@ static void the_handed_logs_come_out_as_their_truth(void **state)
     int n = 0;
     for (struct dirent *e; (e = readdir(d));) {
         const size_t len = strlen(e->d_name);
-        if (len < 4 || strcmp(e->d_name + len - 4, ".log"))
+        if (len < 4 || strcmp(e->d_name + len - 4, ".log") != 0)
             continue;
         char log[512], truth[600];
         snprintf(log, sizeof log, "%s/%s", dir, e->d_name);

@@ -45,7 +45,7 @@ static struct text verdict(const json_t *turn)
         snprintf(t.s, sizeof t.s, "reuse not reported");
         return t;
     }
-    const char *word = *str(log, "outcome") && strcmp(str(log, "outcome"), "unknown")
+    const char *word = *str(log, "outcome") && strcmp(str(log, "outcome"), "unknown") != 0
                            ? str(log, "outcome")
                        : reused > 0 ? "reused"
                                     : "full prefill";
@@ -101,11 +101,11 @@ static void overview(struct doc *d, const json_t *cells)
     json_array_foreach(cells, i, cell)
     {
         size_t k = 0;
-        while (k < n_sequences && strcmp(sequences[k], str(cell, "sequence")))
+        while (k < n_sequences && strcmp(sequences[k], str(cell, "sequence")) != 0)
             k++;
         if (k == n_sequences && k < COUNT_OF(sequences))
             sequences[n_sequences++] = str(cell, "sequence");
-        for (k = 0; k < n_configs && strcmp(configs[k], str(cell, "config"));)
+        for (k = 0; k < n_configs && strcmp(configs[k], str(cell, "config")) != 0;)
             k++;
         if (k == n_configs && k < COUNT_OF(configs))
             configs[n_configs++] = str(cell, "config");
@@ -122,8 +122,8 @@ static void overview(struct doc *d, const json_t *cells)
             bool failed = false;
             json_array_foreach(cells, i, cell)
             {
-                if (strcmp(str(cell, "sequence"), sequences[s]) ||
-                    strcmp(str(cell, "config"), configs[k]))
+                if (strcmp(str(cell, "sequence"), sequences[s]) != 0 ||
+                    strcmp(str(cell, "config"), configs[k]) != 0)
                     continue;
                 turn = last_turn(cell);
                 failed = !json_is_true(at(cell, "ok"));
@@ -295,7 +295,7 @@ void experiment_document(const json_t *s, struct buf *out, bool html)
         const json_t *engine = at(cell, "engine");
         char cmd[2000] = "", env[600] = "";
         size_t k = 0;
-        while (k < n_seen && strcmp(seen[k], str(cell, "config")))
+        while (k < n_seen && strcmp(seen[k], str(cell, "config")) != 0)
             k++;
         if (k < n_seen || n_seen == COUNT_OF(seen))
             continue;

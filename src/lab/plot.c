@@ -77,7 +77,8 @@ static double nice_step(double max, int n)
 static double y_axis(struct buf *out, double max, const char *label)
 {
     const double step = nice_step(max, 4), top = MAX(ceil(max / step), 1) * step;
-    for (double v = 0; v <= top * 1.0001; v += step) {
+    for (int i = 0; i * step <= top * 1.0001; i++) {
+        const double v = i * step;
         const double y = TOP + PLOT_H * (1 - v / top);
         char s[24];
         short_number(v, s);
@@ -97,7 +98,9 @@ static double y_axis(struct buf *out, double max, const char *label)
 static void x_axis(struct buf *out, double from, double to, const char *label)
 {
     const double span = to > from ? to - from : 1, step = nice_step(span, 7);
-    for (double v = ceil(from / step) * step; v <= to + step * 1e-6; v += step) {
+    const double first = ceil(from / step) * step;
+    for (int i = 0; first + i * step <= to + step * 1e-6; i++) {
+        const double v = first + i * step;
         char s[24];
         short_number(v, s);
         text(out, LEFT + (WIDTH - LEFT - RIGHT) * (v - from) / span, TOP + PLOT_H + 16, "middle",

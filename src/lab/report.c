@@ -320,7 +320,7 @@ static void plot_slot(struct doc *d, const json_t *list, double last, const json
         if (num(c, "process") != num(of, "process") || num(c, "slot") != num(of, "slot"))
             continue;
         size_t end = 0;
-        while (end + 1 < COUNT_OF(ends) && strcmp(ends[end].name, str(c, "end")))
+        while (end + 1 < COUNT_OF(ends) && strcmp(ends[end].name, str(c, "end")) != 0)
             end++;
         const double gone = num(c, "gone_turn");
         snprintf(titles[n].s, sizeof titles[n].s,

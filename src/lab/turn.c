@@ -190,7 +190,7 @@ static struct slot *slot_get(struct turns *t, struct proc *p, int64_t id)
     if (at == N_SLOTS || !mem_grow(&p->slots, &p->slots_cap, p->n_slots + 1, sizeof *p->slots))
         return NULL;
     s = mem_try_zalloc(sizeof *s);
-    struct ckpt *ring = mem_try_array(3 * RING_MAX, sizeof *ring);
+    struct ckpt *ring = mem_try_array((size_t)3 * RING_MAX, sizeof *ring);
     if (!s || !ring) {
         mem_free(s);
         mem_free(ring);
@@ -201,7 +201,7 @@ static struct slot *slot_get(struct turns *t, struct proc *p, int64_t id)
                                .lineage_whole = p->fresh,
                                .ring = ring,
                                .ring0 = ring + RING_MAX,
-                               .ghost = ring + 2 * RING_MAX,
+                               .ghost = ring + (size_t)2 * RING_MAX,
                                .pick_sim = NAN,
                                .pick_keep = NAN,
                                .t_last = NAN,
@@ -877,6 +877,7 @@ static void whole_turn(struct at *a)
     t->t_end = a->u->t;
     note(t, a, "turn");
     s->s.released_at = a->t->n_lines;
+    a->l = l;
 }
 
 /* The turn begun last whose own line said everything; NULL when all of them are over. */

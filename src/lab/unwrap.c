@@ -226,9 +226,9 @@ static size_t month_time(struct unwrap *u, const char *p, size_t n, double *t)
     if (n < 15 || p[3] != ' ' || p[6] != ' ')
         return 0;
     int month = 0;
-    for (int i = 0; i < 12; i++)
+    for (size_t i = 0; i < 12; i++)
         if (!memcmp(names + 3 * i, p, 3))
-            month = i + 1;
+            month = (int)i + 1;
     int day;
     if (!month || !is_digit(p[5]) || (p[4] != ' ' && !is_digit(p[4])))
         return 0;

@@ -436,7 +436,7 @@ static void source_release(struct source *s)
 static size_t group_bytes(enum dtype t)
 {
     const struct dtype_info *di = dtype_info(t);
-    return GROUP / di->block_elems * di->block_bytes;
+    return (size_t)(GROUP / di->block_elems) * di->block_bytes;
 }
 
 static const float *drawn_bank(struct source *s)

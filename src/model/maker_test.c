@@ -410,10 +410,8 @@ static void training_finds_the_frequent_words(void **state)
     (void)state;
     struct maker_vocab v;
     struct err err = {0};
-    static const char *const words[] = {"\xc4\xa0the",
-                                        "\xc4\xa0"
-                                        "and",
-                                        "ing", "\xc4\xa0return", "\xc4\xa0is"};
+    static const char *const words[] = {"\u0120the", "\u0120and", "ing", "\u0120return",
+                                        "\u0120is"};
     assert_int_equal(maker_vocab_init(&v, 1482, 1, &err), RC_OK);
     for (size_t w = 0; w < COUNT_OF(words); w++) {
         bool found = false;

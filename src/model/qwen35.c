@@ -81,9 +81,9 @@ enum rc qwen35_bind_layer(struct bind *b, const struct hparams *hp, uint32_t i,
 
 uint64_t qwen35_wide(const struct hparams *hp)
 {
-    const uint64_t attention = ((uint64_t)3 * hp->n_heads + 2 * hp->n_kv_heads) * hp->head_dim;
-    const uint64_t vd = (uint64_t)hp->n_v_heads * hp->state_dim;
-    const uint64_t delta = hparams_conv_channels(hp) + 2 * vd + 2 * hp->n_v_heads;
+    const uint64_t H = hp->n_heads, HK = hp->n_kv_heads, HV = hp->n_v_heads;
+    const uint64_t attention = (3 * H + 2 * HK) * hp->head_dim;
+    const uint64_t delta = hparams_conv_channels(hp) + 2 * HV * hp->state_dim + 2 * HV;
     return MAX(MAX(attention, delta), 2 * (uint64_t)hp->n_ff);
 }
 
@@ -93,7 +93,7 @@ static float *attention(struct model *m, const struct layer *l, struct batch *b,
     const struct hparams *hp = &m->hp;
     const uint64_t H = (uint64_t)hp->n_heads * hp->head_dim;
     const uint64_t HK = (uint64_t)hp->n_kv_heads * hp->head_dim;
-    float *qg = m->wide, *k = qg + b->n * 2 * H, *v = k + b->n * HK, *o = v + b->n * HK;
+    float *qg = m->wide, *k = qg + 2 * H * b->n, *v = k + b->n * HK, *o = v + b->n * HK;
     const struct matmul_job jobs[] = {{l->q, qg, 2 * H, 0}, {l->k, k, HK, 0}, {l->v, v, HK, 0}};
     matmul_many(m->pool, jobs, COUNT_OF(jobs), m->act);
     stage_next(st, MODEL_ATTN);

@@ -73,7 +73,7 @@ static void cut_prompt(struct talk *t, bool question)
     } else if (tokens->n > 1) {
         tokens->n--;
     }
-    while (p->n_hints && p->hints[p->n_hints - 1].pos > tokens->n)
+    while (last && p->n_hints && p->hints[p->n_hints - 1].pos > tokens->n)
         p->n_hints--;
 }
 

@@ -73,6 +73,7 @@ static struct replay_answer **find(struct replay *r, XXH128_hash_t key)
 static void drop(struct replay *r, struct replay_answer **at)
 {
     struct replay_answer *a = *at;
+    CHECK(a);
     *at = a->next;
     unlink_use(r, a);
     r->stats.n--;
@@ -92,7 +93,7 @@ static void put(struct replay *r, struct replay_answer *a)
     link_newest(r, a);
     r->stats.n++;
     r->stats.bytes += a->bytes;
-    while (r->stats.bytes > r->o.bytes)
+    while (r->oldest && r->stats.bytes > r->o.bytes)
         drop(r, find(r, r->oldest->key));
 }
 

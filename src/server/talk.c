@@ -169,7 +169,7 @@ static bool closes(struct talk_choice *ch, const struct buf *text)
         const bool between = ch->n_closing == 0 || ch->n_closing == sizeof tag - 1;
         if (between && strchr(" \t\r\n", text->p[i]))
             continue;
-        if (text->p[i] != tag[ch->n_closing]) /* its end matches nothing */
+        if (ch->n_closing == sizeof tag - 1 || text->p[i] != tag[ch->n_closing])
             return false;
         ch->n_closing++;
     }
