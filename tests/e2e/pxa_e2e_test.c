@@ -103,7 +103,7 @@ static size_t check_cells(const char *name, const json_t *summary)
         if (!json_is_true(json_object_get(cell, "ok")))
             fail_msg("%s.%s: %s", word(cell, "sequence"), word(cell, "config"),
                      word(cell, "error"));
-        if (strncmp(word(cell, "config"), "pxa", 3))
+        if (strncmp(word(cell, "config"), "pxa", 3) != 0)
             continue;
         json_array_foreach(json_object_get(cell, "turns"), k, turn)
         {
@@ -174,7 +174,7 @@ static void the_published_matrix_comes_out_live(void **state)
                      *log = json_object_get(t, "log");
         if (number(t, "reused") != want[i].reused || number(log, "erased") != want[i].erased ||
             number(log, "restored_at") != want[i].restored ||
-            strcmp(word(log, "outcome"), want[i].outcome)) {
+            strcmp(word(log, "outcome"), want[i].outcome) != 0) {
             char *text = json_dumps(t, JSON_COMPACT);
             fail_msg("%s.%s turn %zu: %s", want[i].sequence, want[i].config, want[i].turn, text);
         }

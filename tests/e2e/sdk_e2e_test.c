@@ -7,15 +7,10 @@ static void the_client_libraries_get_what_they_ask_for(void **state)
     struct scene scene;
     struct program server;
     char command[1024];
-    static const char *const options[] = {"-c",
-                                          "4096",
-                                          "--alias",
-                                          "tiny",
-                                          "--chat-template-file",
-                                          HOUSE_SOURCE_DIR "/tests/templates/qwen35_xml.jinja",
-                                          "--reasoning-budget",
-                                          "0",
-                                          NULL};
+    static const char template[] = HOUSE_SOURCE_DIR "/tests/templates/qwen35_xml.jinja";
+    static const char *const options[] = {
+        "-c", "4096", "--alias", "tiny", "--chat-template-file", template, "--reasoning-budget",
+        "0",  NULL};
     (void)state;
     if (system("node --version >/dev/null 2>&1") ||
         access(HOUSE_SOURCE_DIR "/tests/sdk/node_modules/openai/package.json", R_OK)) {
