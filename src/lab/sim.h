@@ -31,7 +31,7 @@ struct sim_result {
     uint64_t hits;                        /* requests that reused something */
     uint64_t snap_bytes_written;          /* copied out of running sequences */
     double read_seconds;                  /* spent reading from disk, at the given rate */
-    double decide_ms_max, decide_ms_mean; /* one request's calls into the cache */
+    double decide_ms_max, decide_ms_mean; /* CPU time of one request's calls into the cache */
     double seconds;
 };
 
