@@ -16,6 +16,7 @@
 #include "lab/legacy.h"
 #include "lab/prompts.h"
 #include "lab/runner.h"
+#include "lab/summary_int.h"
 #include "text/bpe.h"
 
 enum { MAX_STEPS = 64, MAX_CONFIGS = 64, MAX_NAME = 64 };
@@ -429,12 +430,6 @@ static void write_request(struct buf *b, const struct cell_run *r)
     jwrite_end_obj(&w);
 }
 
-static double number(const json_t *o, const char *key)
-{
-    const json_t *v = json_object_get(o, key);
-    return json_is_number(v) ? json_number_value(v) : NAN;
-}
-
 static size_t overlap(const struct tokens *a, const struct tokens *b)
 {
     size_t i = 0;
@@ -496,8 +491,8 @@ static enum rc one_turn(struct cell_run *r, const struct step *s, struct err *er
     if (!rc) {
         const json_t *timings = json_object_get(o, "timings"),
                      *content = json_object_get(o, "content"), *v;
-        const double n = (double)r->prompt.n, evaluated = number(timings, "prompt_n"),
-                     cached = number(timings, "cache_n");
+        const double n = (double)r->prompt.n, evaluated = num(timings, "prompt_n"),
+                     cached = num(timings, "cache_n");
         const double reused = !isnan(cached) ? cached : !isnan(evaluated) ? n - evaluated : NAN;
         size_t i;
         bool ok = true;
@@ -514,10 +509,8 @@ static enum rc one_turn(struct cell_run *r, const struct step *s, struct err *er
         ok = ok && turn &&
              !json_object_set_new(turn, "reused",
                                   isnan(reused) ? json_null() : json_integer((json_int_t)reused));
-        ok =
-            ok && !json_object_set_new(turn, "prefill_ms", json_real(number(timings, "prompt_ms")));
-        ok = ok &&
-             !json_object_set_new(turn, "decode_ms", json_real(number(timings, "predicted_ms")));
+        ok = ok && !json_object_set_new(turn, "prefill_ms", json_real(num(timings, "prompt_ms")));
+        ok = ok && !json_object_set_new(turn, "decode_ms", json_real(num(timings, "predicted_ms")));
         if (ok)
             rc = predict(r, turn, err);
         if (!ok || json_array_append_new(r->turns, turn))

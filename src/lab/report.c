@@ -8,25 +8,7 @@
 #include "base/str.h"
 #include "lab/doc.h"
 #include "lab/plot.h"
-
-/* ---- reading the summary --------------------------------------------------------------------- */
-
-static const json_t *at(const json_t *o, const char *key)
-{
-    return json_object_get(o, key);
-}
-
-static double num(const json_t *o, const char *key)
-{
-    const json_t *v = at(o, key);
-    return json_is_number(v) ? json_number_value(v) : NAN;
-}
-
-static const char *str(const json_t *o, const char *key)
-{
-    const char *s = json_string_value(at(o, key));
-    return s ? s : "";
-}
+#include "lab/summary_int.h"
 
 struct text {
     char s[64];
