@@ -1,8 +1,8 @@
 /* matmul.c - matrices as packed tiles, activations as rows, and the cutting of a product into parts.
  *
- * A part is some rows of one matrix times some of the activation rows.  Neither cut touches a sum
- * (a lane is an output row, a token its own register), so parts are cut for speed alone: small
- * enough that the workers finish together, large enough to be worth handing out.
+ * A part is some rows of matrices laid end to end, times some of the activation rows.  Neither cut
+ * touches a sum (a lane is an output row, a token its own register), so parts are cut for speed alone:
+ * small enough that the workers finish together, large enough to be worth handing out.
  */
 #include "nn/matmul.h"
 
@@ -292,35 +292,71 @@ static struct kern_mul mul_of(const struct mat *w, uint32_t index, const struct 
 
 /* ---- products ---- */
 
-/* Rows of a part: some microseconds of streaming for few tokens, some tens of arithmetic for many. */
-static uint64_t part_rows(uint64_t cols, uint32_t n)
+/* Up to here memory sets the time. */
+enum { FEW_TOKENS = 16 };
+
+/* How rows are cut.  Many tokens: equal parts of some tens of microseconds of arithmetic.
+ *
+ * Few tokens: a part's memory must first begin to flow, so that parts of 64 KiB get but 80 % of what long
+ * ones do.  In a round each thread gets an equal part of three quarters of what is left, and of all that
+ * is left in the last:
+ *
+ *     | thread 0         | thread 1         | 0   | 1   | 0 | 1 |
+ */
+struct cut {
+    uint64_t rows; /* of all matrices, each filled up to PANEL_ROWS */
+    uint64_t step; /* rows of a part; 0: rounds */
+    uint32_t n_threads, n_rounds;
+    uint32_t n_parts;
+};
+
+enum { LAST_PART = 32 << 10 }; /* bytes; about what the threads' ends may lie apart */
+
+/* rows with so many bytes of weights, times n tokens. */
+static struct cut cut_make(const struct pool *pool, uint64_t rows, uint64_t bytes, uint64_t cols,
+                           uint32_t n)
 {
-    const uint64_t few = 16; /* up to here memory sets the time */
-    const uint64_t rows = (128 << 10) * few / (cols * MAX(few, MIN(n, TOKENS_A_PART)));
-    return round_up(MAX(rows, 1), PANEL_ROWS);
+    struct cut c = {.rows = rows, .n_threads = pool_n_threads(pool), .n_rounds = 1};
+    if (n > FEW_TOKENS) {
+        c.step = round_up(MAX((2 << 20) / (cols * MIN(n, TOKENS_A_PART)), 1), PANEL_ROWS);
+        c.n_parts = (uint32_t)ceil_div(rows, c.step);
+        return c;
+    }
+    for (uint64_t left = bytes / c.n_threads; c.n_threads > 1 && left > 4 * LAST_PART; left /= 4)
+        c.n_rounds++;
+    c.n_parts = c.n_threads * c.n_rounds;
+    return c;
+}
+
+/* The first row of a part; of part n_parts the end. */
+static uint64_t cut_begin(const struct cut *c, uint32_t part)
+{
+    if (c->step)
+        return MIN(part * c->step, c->rows);
+    const uint32_t round = part / c->n_threads;
+    uint64_t left = c->rows;
+    for (uint32_t r = 0; r < MIN(round, c->n_rounds); r++)
+        left = r + 1 < c->n_rounds ? left / 4 : 0;
+    const uint64_t take = round + 1 < c->n_rounds ? left - left / 4 : left;
+    const uint64_t begin = c->rows - left + take * (part % c->n_threads) / c->n_threads;
+    return MIN(round_up(begin, PANEL_ROWS), c->rows);
 }
 
 struct product {
     const struct matmul_job *jobs;
     const struct act *a;
-    uint32_t first[MAX_JOBS + 1]; /* parts of a token block: job j has [first[j], first[j + 1]) */
+    uint32_t n_jobs;
+    struct cut cut;
+    uint64_t first[MAX_JOBS + 1]; /* job j has rows [first[j], first[j + 1]) of the cut */
 };
 
-static void product_part(void *ctx, uint32_t part, uint32_t worker)
+/* Rows [begin, end) of a job times tokens from t0 on. */
+static void job_rows(const struct product *p, const struct matmul_job *job, uint64_t begin,
+                     uint64_t end, uint32_t t0)
 {
-    (void)worker;
-    const struct product *p = ctx;
-    uint32_t j = 0;
-    const uint32_t per_block = p->first[MAX_JOBS];
-    const uint32_t block = part / per_block, at = part % per_block;
-    while (at >= p->first[j + 1])
-        j++;
-    const struct matmul_job *job = &p->jobs[j];
-    const uint64_t step = part_rows(job->w->cols, p->a->n);
+    /* of a block of outputs; those of one token follow one another */
+    const uint64_t width = job->block && p->a->n > 1 ? job->block : job->w->rows;
     struct kern_mul k = mul_of(job->w, 0, p->a);
-    const uint32_t t0 = block * TOKENS_A_PART;
-    const uint64_t begin = (at - p->first[j]) * step, end = MIN(begin + step, job->w->rows);
-    const uint64_t width = job->block ? job->block : job->w->rows; /* of a block of outputs */
     k.x = (const char *)k.x + t0 * k.x_stride;
     k.n = MIN(p->a->n - t0, (uint32_t)TOKENS_A_PART);
     k.ldy = job->block ? job->block : job->ldy;
@@ -333,6 +369,20 @@ static void product_part(void *ctx, uint32_t part, uint32_t worker)
     }
 }
 
+static void product_part(void *ctx, uint32_t part, uint32_t worker)
+{
+    (void)worker;
+    const struct product *p = ctx;
+    const uint32_t block = part / p->cut.n_parts, at = part % p->cut.n_parts;
+    const uint64_t begin = cut_begin(&p->cut, at), end = cut_begin(&p->cut, at + 1);
+    for (uint32_t j = 0; j < p->n_jobs; j++) {
+        const uint64_t first = p->first[j], from = MAX(begin, first);
+        const uint64_t to = MIN(end, first + p->jobs[j].w->rows);
+        if (from < to)
+            job_rows(p, &p->jobs[j], from - first, to - first, block * TOKENS_A_PART);
+    }
+}
+
 void matmul_many(struct pool *pool, const struct matmul_job *jobs, uint32_t n_jobs, struct act *a)
 {
     CHECK(n_jobs <= MAX_JOBS);
@@ -341,17 +391,16 @@ void matmul_many(struct pool *pool, const struct matmul_job *jobs, uint32_t n_jo
     if (a->n == 0 || n_jobs == 0)
         return;
     struct quantising q = {.a = a};
-    struct product p = {.jobs = jobs, .a = a};
-    uint32_t n = 0;
+    struct product p = {.jobs = jobs, .a = a, .n_jobs = n_jobs};
+    uint64_t bytes = 0;
     for (uint32_t j = 0; j < n_jobs; j++) {
         want(jobs[j].w, &q);
-        p.first[j] = n;
-        n += (uint32_t)ceil_div(jobs[j].w->rows, part_rows(jobs[j].w->cols, a->n));
+        p.first[j + 1] = p.first[j] + round_up(jobs[j].w->rows, PANEL_ROWS);
+        bytes += jobs[j].w->tiles * jobs[j].w->tile_bytes;
     }
-    for (uint32_t j = n_jobs; j <= MAX_JOBS; j++)
-        p.first[j] = n;
+    p.cut = cut_make(pool, p.first[n_jobs], bytes, a->cols, a->n);
     quantise(pool, &q);
-    pool_run(pool, n * (uint32_t)ceil_div(a->n, TOKENS_A_PART), product_part, &p);
+    pool_run(pool, p.cut.n_parts * (uint32_t)ceil_div(a->n, TOKENS_A_PART), product_part, &p);
 }
 
 void matmul(struct pool *pool, const struct mat *w, struct act *a, float *y, uint64_t ldy)
@@ -368,8 +417,8 @@ struct experts {
     const uint32_t *row;
     float *y;
     uint64_t ldy;
-    uint32_t n_runs, parts_a_run;
-    uint64_t rows_a_part;
+    uint32_t n_runs;
+    struct cut cut; /* of all runs' rows, run after run */
     struct {
         uint32_t expert, begin, end; /* pairs [begin, end) */
     } runs[MAX_MATS];
@@ -379,15 +428,19 @@ static void experts_part(void *ctx, uint32_t part, uint32_t worker)
 {
     (void)worker;
     const struct experts *e = ctx;
-    const uint32_t run = part / e->parts_a_run, at = part % e->parts_a_run;
-    struct kern_mul k = mul_of(e->w, e->runs[run].expert, e->a);
-    k.row_begin = at * e->rows_a_part;
-    k.row_end = MIN(k.row_begin + e->rows_a_part, e->w->rows);
-    k.rows = e->row + e->runs[run].begin;
-    k.n = e->runs[run].end - e->runs[run].begin;
-    k.y = e->y + e->runs[run].begin * e->ldy;
-    k.ldy = e->ldy;
-    e->w->kern->mul(&k);
+    const uint64_t rows = round_up(e->w->rows, PANEL_ROWS);
+    const uint64_t begin = cut_begin(&e->cut, part), end = cut_begin(&e->cut, part + 1);
+    for (uint64_t at = begin; at < end; at = (at / rows + 1) * rows) {
+        const uint32_t run = (uint32_t)(at / rows);
+        struct kern_mul k = mul_of(e->w, e->runs[run].expert, e->a);
+        k.row_begin = at - run * rows;
+        k.row_end = MIN(end - run * rows, e->w->rows);
+        k.rows = e->row + e->runs[run].begin;
+        k.n = e->runs[run].end - e->runs[run].begin;
+        k.y = e->y + e->runs[run].begin * e->ldy;
+        k.ldy = e->ldy;
+        e->w->kern->mul(&k);
+    }
 }
 
 void matmul_experts(struct pool *pool, const struct mat *w, struct act *a, const uint32_t *expert,
@@ -413,7 +466,8 @@ void matmul_experts(struct pool *pool, const struct mat *w, struct act *a, const
         }
         e.runs[e.n_runs - 1].end = i + 1;
     }
-    e.rows_a_part = part_rows(w->cols, (uint32_t)ceil_div(n_pairs, e.n_runs));
-    e.parts_a_run = (uint32_t)ceil_div(w->rows, e.rows_a_part);
-    pool_run(pool, e.n_runs * e.parts_a_run, experts_part, &e);
+    e.cut = cut_make(pool, e.n_runs * round_up(w->rows, PANEL_ROWS),
+                     e.n_runs * w->tiles * w->tile_bytes, w->cols,
+                     (uint32_t)ceil_div(n_pairs, e.n_runs));
+    pool_run(pool, e.cut.n_parts, experts_part, &e);
 }

@@ -266,10 +266,39 @@ static void an_expert_gives_a_row_the_same_bits_whoever_else_asks_it(void **stat
     }
 }
 
+static void a_long_matrix_for_few_tokens_has_the_same_bits_in_rounds(void **state)
+{
+    (void)state;
+    struct rng rng = {test_seed()};
+    /* 1.6 MiB: up to 3 rounds on 2 and 3 threads, the last row in a tile of its own */
+    struct example e = example(&rng, DT_Q8_0, 512, 3025, 1, 3);
+    const struct kern *k;
+    for (uint32_t i = 0; (k = kern_nth(i)); i++)
+        check_cuts(k, &e, &rng);
+    example_release(&e);
+    /* experts in one cut: parts begin and end inside them */
+    e = example(&rng, DT_Q4_0, 512, 528, 5, 1);
+    const uint32_t expert[] = {0, 1, 3, 4}, row[] = {0, 0, 0, 0};
+    for (uint32_t i = 0; (k = kern_nth(i)); i++)
+        for (uint32_t threads = 1; threads <= MAX_THREADS; threads++) {
+            float y[4 * 528];
+            struct mat *m = open_mat(k, &e, false);
+            struct act *a = open_act(k, &e);
+            act_set(a, e.x, 1, e.cols, e.cols);
+            matmul_experts(pools[threads], m, a, expert, row, 4, y, e.rows);
+            for (uint32_t p = 0; p < 4; p++)
+                check_rows(k, &e, y + p * e.rows, e.want + expert[p] * e.rows, e.rows, "rounds");
+            act_free(a);
+            mat_free(m);
+        }
+    example_release(&e);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_row_has_the_same_bits_in_any_batch_on_any_threads_and_table),
+        cmocka_unit_test(a_long_matrix_for_few_tokens_has_the_same_bits_in_rounds),
         cmocka_unit_test(more_tokens_than_a_part_takes_change_no_bits),
         cmocka_unit_test(several_matrices_in_one_call_give_what_each_gives_alone),
         cmocka_unit_test(outputs_in_blocks_are_the_same_outputs),

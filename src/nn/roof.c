@@ -77,6 +77,7 @@ enum rc roof_new(const struct kern *k, struct pool *pool, struct roof_probe **ou
     b->k = k;
     b->pool = pool;
     b->p = p;
+    pool_run(pool, PARTS, read_part, b); /* fresh memory is slower once */
     *out = b;
     return RC_OK;
 }
