@@ -29,6 +29,19 @@ function output(file, args) {
   }
 }
 
+// Ticks of CPU time since boot: of the whole machine, what was not idle (the hypervisor's share of it too), and of this
+// process with the children it has waited for.
+function ticks() {
+  const [user, nice, system, idle, iowait, irq, softirq, steal] = fs
+    .readFileSync("/proc/stat", "utf8")
+    .match(/^cpu +(.*)/)[1]
+    .split(" ")
+    .map(Number);
+  const busy = user + nice + system + irq + softirq + steal;
+  const self = fs.readFileSync("/proc/self/stat", "utf8").split(") ")[1].split(" ").slice(11, 15).map(Number);
+  return { busy, all: busy + idle + iowait, own: self.reduce((a, b) => a + b) };
+}
+
 // An engine has a name, about (what was measured), command, and run(kind, n): its variants in one test, from table.mjs.
 
 function holdfast(binary, model, threads) {
@@ -94,7 +107,8 @@ function main() {
   ];
 
   const load = os.loadavg()[0];
-  if (load > 0.5) console.error(`peers: the machine is busy (load ${load.toFixed(1)}); figures count only from an idle one`);
+  if (load > 0.5) console.error(`peers: the machine is busy (load ${load.toFixed(1)}); ratios count only from an idle one`);
+  const before = ticks();
   const samples = [];
   for (let round = 0; round < repeat; round++)
     for (const [kind, n] of tests)
@@ -105,9 +119,13 @@ function main() {
           process.stderr.write(`round ${round + 1}/${repeat}, ${kind}${n}: ${what}: ${rate.toFixed(1)} tok/s\n`);
         }
 
+  const after = ticks();
+  const others = (after.busy - before.busy - (after.own - before.own)) / (after.all - before.all);
+
   const mib = (fs.statSync(model).size / 2 ** 20).toFixed(0);
   const cpu = os.cpus()[0].model.trim();
-  console.log(`${path.basename(model)} (${mib} MiB), ${threads} threads, ${repeat} rounds; ${cpu}, load ${load.toFixed(1)}`);
+  console.log(`${path.basename(model)} (${mib} MiB), ${threads} threads, ${repeat} rounds; ${cpu}`);
+  console.log(`other work took ${(100 * others).toFixed(0)} % of the CPUs meanwhile`);
   console.log("median (min .. max); a ratio is of samples of one round\n");
   console.log(markdown(compare(samples, "holdfast"), "holdfast"));
   console.log();
