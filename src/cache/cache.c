@@ -29,6 +29,11 @@ const char *reject_name(enum reject r)
     return (uint32_t)r < COUNT_OF(names) ? names[r] : "?";
 }
 
+const char *cache_policy_at(size_t i)
+{
+    return i < COUNT_OF(policies) ? policies[i]->name : NULL;
+}
+
 static const struct policy *policy_by_name(const char *name, struct err *err)
 {
     if (!name)
@@ -36,7 +41,7 @@ static const struct policy *policy_by_name(const char *name, struct err *err)
     for (size_t i = 0; i < COUNT_OF(policies); i++)
         if (!strcmp(policies[i]->name, name))
             return policies[i];
-    err_set(err, RC_ARG, "cache policy %s is not known; there are hold, none, lru", name);
+    err_set(err, RC_ARG, "there is no cache policy %s", name);
     return NULL;
 }
 
@@ -459,6 +464,7 @@ enum reject cache_consider(struct cache *c, const struct active *a, uint32_t pos
     const uint64_t over = used + cost > c->o.ram_bytes ? used + cost - c->o.ram_bytes : 0;
     const bool small = gap < MIN_TOKENS && kind != CUT_BRANCH && !certain;
     e->why = small ? GHOST_SMALL : GHOST_DEAR;
+    e->gap = gap;
     if (small)
         return REJECT_SMALL;
     if (cost > c->o.ram_bytes ||

@@ -84,6 +84,8 @@ struct cache_opts {
 };
 
 NODISCARD enum rc cache_new(const struct cache_opts *o, struct cache **out, struct err *err);
+/* The names of the policies there are; NULL past the end. */
+const char *cache_policy_at(size_t i);
 void cache_free(struct cache *c); /* drops every entry through ops */
 
 /* Places of interest in a prompt, ascending by pos: where a message begins (role: the trace's letters

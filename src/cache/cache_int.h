@@ -41,7 +41,8 @@ struct entry {
     uint32_t booked; /* up to which request its exposure is booked */
     uint32_t hits;
     uint32_t pins;
-    uint32_t gap;            /* live: tokens lost if it were gone (to the entry above) */
+    uint32_t
+        gap; /* live: tokens lost if it were gone (to the entry above); ghost: when it became one */
     uint32_t cell;           /* live: the policy's */
     uint32_t slot[N_TIERS];  /* live, where it has a copy: of cache.ranks */
     uint32_t pages[N_TIERS]; /* KV pages freed there if that copy went */

@@ -1036,6 +1036,37 @@ static void a_state_that_has_gone_is_not_called_too_small_by_the_reply_behind_it
     }
 }
 
+/* Of a prompt and its reply: the states at the ends of both are gone, one by one. */
+static void a_rejection_answers_for_the_tokens_it_was_about_and_no_more(void **state)
+{
+    (void)state;
+    enum { N = 2000, GEN = 40 };
+    static const struct {
+        bool prompt_rejected, prompt_forgotten;
+    } cases[] = {{false, false}, {true, false}, {false, true}};
+    static token t[N + 200];
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        struct cache *c = roomy(0);
+        struct plan p;
+        fill(t, 0, COUNT_OF(t), i);
+        serve(c, t, N, GEN, &p);
+        const snap_id end = cache_find(c, t, N + GEN), prompt = cache_find(c, t, N - 1);
+        assert_true(cache_drop(c, end) && cache_drop(c, prompt));
+        entry_at(c, end)->why = GHOST_DEAR;
+        if (cases[i].prompt_rejected)
+            entry_at(c, prompt)->why = GHOST_DEAR;
+        if (cases[i].prompt_forgotten)
+            entry_forget(c, prompt);
+        serve(c, t, N + 200, 0, &p);
+        assert_int_equal(p.lcp, N + GEN);
+        assert_true(p.start < N - 1);
+        assert_int_equal(lost(&p), p.lcp - p.start);
+        assert_int_equal(p.lost_rejected, cases[i].prompt_rejected ? N + GEN - p.start : GEN + 1);
+        assert_int_equal(p.lost_evicted, cases[i].prompt_rejected ? 0 : N - 1 - p.start);
+        cache_free(c);
+    }
+}
+
 static enum spill_result spill_at_once(void *ctx, const struct cache_spill *s)
 {
     (void)ctx;
@@ -1142,6 +1173,7 @@ int main(void)
         cmocka_unit_test(a_pinned_entry_outlives_any_pressure),
         cmocka_unit_test(a_budget_smaller_than_a_snapshot_keeps_nothing),
         cmocka_unit_test(a_state_that_has_gone_is_not_called_too_small_by_the_reply_behind_it),
+        cmocka_unit_test(a_rejection_answers_for_the_tokens_it_was_about_and_no_more),
         cmocka_unit_test(a_file_that_cannot_be_read_is_no_rejection),
         cmocka_unit_test(the_tree_counts_against_the_budget_when_asked_to),
     };

@@ -136,40 +136,63 @@ static void promise(struct active *a, uint32_t pos)
     a->promised[a->n_promised++] = pos;
 }
 
+/* What the ghosts of a path say about its tokens from some place on. */
 struct told {
-    const struct entry *unreadable; /* the deepest, or NULL */
-    const struct entry *ghost;      /* the deepest evicted or rejected, or NULL */
-    uint32_t small;                 /* deepest place too close to an entry above it, or 0 */
+    uint32_t to; /* the deepest one's place, 0 = there is none; of what lies before it: */
+    uint32_t rejected, evicted; /* so many tokens went that way */
+    const struct entry *gone; /* the deepest that was there and went, as far as it is remembered */
+    uint32_t small;           /* deepest place too close to an entry above it, or 0 */
 };
 
+/* x is the next ghost on the way up; *up: what is not put down to a cause yet ends there.  A state that was there would
+ * have served all that lies before it.  One that was rejected would have saved no more than its distance to the entry
+ * then above it (gap): what that one served went some other way. */
+static void hear(struct told *t, const struct entry *x, uint32_t *up, uint32_t from)
+{
+    if (!t->to)
+        t->to = *up = x->pos;
+    else if (x->pos < *up) { /* in between was one that nobody remembers */
+        t->evicted += *up - x->pos;
+        *up = x->pos;
+    }
+    const uint32_t end = *up;
+    if (x->why == GHOST_DEAR) {
+        *up = MIN(end, x->pos - MIN(x->gap, x->pos - from));
+        t->rejected += end - *up;
+    } else {
+        *up = from;
+        t->evicted += end - from;
+        t->gone = x;
+    }
+}
+
 /* A ghost whose request ended before its turn tells nothing, and one that was too small tells of the entry it
- * was too close to.  What could not be read was found by a plan that was made again, and what that plan rejected
- * it rejected beside that. */
-static struct told what_ghosts_tell(const struct cache *c, const struct lookup *l)
+ * was too close to. */
+static struct told what_ghosts_tell(const struct cache *c, const struct lookup *l, uint32_t from)
 {
     struct told t = {0};
+    uint32_t up = l->limit;
     for (uint32_t i = l->path->n; i-- > 0;)
         for (snap_id id = radix_at(&c->tree, l->path->nodes[i])->ghost; id;
              id = entry_at(c, id)->next) {
             const struct entry *e = entry_at(c, id);
-            if (e->pos <= l->start)
-                return t;
-            if (e->pos > l->limit || e->why == GHOST_ABANDONED)
-                continue;
-            if (e->why == GHOST_UNREADABLE) {
-                t.unreadable = e;
+            if (e->pos <= from || up == from) {
+                t.evicted += t.to ? up - from : 0;
                 return t;
             }
+            if (e->pos > l->limit || e->why == GHOST_ABANDONED)
+                continue;
             if (e->why == GHOST_SMALL)
                 t.small = t.small ? t.small : e->pos;
             else
-                t.ghost = t.ghost ? t.ghost : e;
+                hear(&t, e, &up, from);
         }
+    t.evicted += t.to ? up - from : 0;
     return t;
 }
 
 /* Splits done - start into causes, from the deep end: what an entry at the last token would have given but for the
- * rule that one token is evaluated; what the deepest entry that was there or was rejected would have; the rest. */
+ * rule that one token is evaluated; what entries that were there or were rejected would have; the rest. */
 static void attribute(const struct cache *c, const struct plan_req *r, const struct lookup *l,
                       struct plan *plan)
 {
@@ -186,23 +209,13 @@ static void attribute(const struct cache *c, const struct plan_req *r, const str
         top = entry_at(c, unread)->pos;
         plan->unreadable = entry_at(c, unread)->broken;
     }
-    const struct told t = what_ghosts_tell(c, l);
-    if (t.unreadable && t.unreadable->pos > top) {
-        plan->lost_evicted += t.unreadable->pos - top;
-        plan->evicted_ns = t.unreadable->gone_ns;
-        plan->unreadable = true;
-        top = t.unreadable->pos;
-    }
-    const struct entry *g = t.ghost;
-    if (g && g->pos > top) {
-        const uint32_t lost = g->pos - top;
-        top = g->pos;
-        if (g->why == GHOST_DEAR) {
-            plan->lost_rejected = lost;
-        } else {
-            plan->lost_evicted += lost;
-            plan->evicted_ns = g->gone_ns;
-        }
+    const struct told t = what_ghosts_tell(c, l, top);
+    plan->lost_rejected = t.rejected;
+    plan->lost_evicted += t.evicted;
+    top = MAX(top, t.to);
+    if (t.gone) {
+        plan->evicted_ns = t.gone->gone_ns;
+        plan->unreadable |= t.gone->why == GHOST_UNREADABLE;
     }
     if (t.small > top) {
         const uint32_t lost = t.small - top;
