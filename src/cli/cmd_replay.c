@@ -36,15 +36,57 @@ struct replay {
     uint64_t oracle_tokens;
 };
 
-/* Splits s at commas into at most MAX_LIST words; parts point into the copy *own (mem_free). */
-static uint32_t split_list(const char *s, char **own, char *parts[MAX_LIST])
+struct list {
+    char *own; /* mem_free */
+    char *parts[MAX_LIST];
+    uint32_t n;
+};
+
+/* Splits s, the value of an option, at commas. */
+static enum rc split_list(const char *option, const char *s, struct list *l, struct err *err)
 {
-    uint32_t n = 0;
-    *own = mem_strdup(s);
+    *l = (struct list){.own = mem_strdup(s)};
     char *save = NULL;
-    for (char *w = strtok_r(*own, ",", &save); w && n < MAX_LIST; w = strtok_r(NULL, ",", &save))
-        parts[n++] = w;
-    return n;
+    for (char *w = strtok_r(l->own, ",", &save); w; w = strtok_r(NULL, ",", &save)) {
+        if (l->n == MAX_LIST)
+            return err_set(err, RC_ARG, "%s: more than %d of them", option, MAX_LIST);
+        l->parts[l->n++] = w;
+    }
+    return l->n ? RC_OK : err_set(err, RC_ARG, "%s: nothing is named by '%s'", option, s);
+}
+
+static enum rc check_policy(const char *name, struct err *err)
+{
+    struct legacy_opts legacy;
+    struct buf all = BUF_INIT;
+    bool known = legacy_by_name(name, &legacy);
+    for (size_t i = 0; cache_policy_at(i) && !known; i++) {
+        known = !strcmp(cache_policy_at(i), name);
+        buf_addf(&all, "%s, ", cache_policy_at(i));
+    }
+    for (size_t i = 0; legacy_name_at(i) && !known; i++)
+        buf_addf(&all, "%s%s", i ? ", " : "", legacy_name_at(i));
+    if (!known)
+        err_set(err, RC_ARG, "--policy: '%.40s' is none; there are %s", name, buf_str(&all));
+    buf_release(&all);
+    return known ? RC_OK : RC_ARG;
+}
+
+/* All that is asked for is looked at before the first is run. */
+static enum rc read_lists(const struct replay *r, struct list *policies, struct list *budgets,
+                          struct err *err)
+{
+    *budgets = (struct list){0};
+    enum rc rc = split_list("--policy", r->policies, policies, err);
+    if (!rc)
+        rc = split_list("--budget", r->budgets, budgets, err);
+    for (uint32_t i = 0; !rc && i < policies->n; i++)
+        rc = check_policy(policies->parts[i], err);
+    uint64_t bytes;
+    for (uint32_t i = 0; !rc && i < budgets->n; i++)
+        if (!str_to_bytes(budgets->parts[i], &bytes))
+            rc = err_set(err, RC_ARG, "--budget: '%s' is no number of bytes", budgets->parts[i]);
+    return rc;
 }
 
 /* Bytes of a snapshot and of a token's KV: of a published shape, or of a file. */
@@ -243,7 +285,7 @@ static void emit(const struct replay *r, const struct row *x, struct jwrite *w)
         print_row(r, x);
 }
 
-static enum rc run_policy(struct replay *r, const char *policy, char **budgets, uint32_t n_budgets,
+static enum rc run_policy(struct replay *r, const char *policy, const struct list *budgets,
                           struct jwrite *w, struct err *err)
 {
     struct row x = {.policy = policy};
@@ -256,9 +298,8 @@ static enum rc run_policy(struct replay *r, const char *policy, char **budgets, 
             emit(r, &x, w);
         return rc;
     }
-    for (uint32_t i = 0; i < n_budgets; i++) {
-        if (!str_to_bytes(budgets[i], &x.ram_bytes))
-            return err_set(err, RC_ARG, "--budget: '%s' is no number of bytes", budgets[i]);
+    for (uint32_t i = 0; i < budgets->n; i++) {
+        CHECK(str_to_bytes(budgets->parts[i], &x.ram_bytes));
         const enum rc rc = run_hold(r, &x, err);
         if (rc)
             return rc;
@@ -269,11 +310,9 @@ static enum rc run_policy(struct replay *r, const char *policy, char **budgets, 
     return RC_OK;
 }
 
-static enum rc run_all(struct replay *r, struct err *err)
+static enum rc run_all(struct replay *r, const struct list *policies, const struct list *budgets,
+                       struct err *err)
 {
-    char *own_p, *own_b, *policies[MAX_LIST], *budgets[MAX_LIST];
-    const uint32_t n_policies = split_list(r->policies, &own_p, policies);
-    const uint32_t n_budgets = split_list(r->budgets, &own_b, budgets);
     struct buf b = BUF_INIT;
     struct jwrite w;
     jwrite_init(&w, &b);
@@ -290,8 +329,8 @@ static enum rc run_all(struct replay *r, struct err *err)
     } else {
         print_head(r);
     }
-    for (uint32_t i = 0; i < n_policies && !rc; i++)
-        rc = run_policy(r, policies[i], budgets, n_budgets, &w, err);
+    for (uint32_t i = 0; i < policies->n && !rc; i++)
+        rc = run_policy(r, policies->parts[i], budgets, &w, err);
     if (r->json && !rc) {
         jwrite_end_arr(&w);
         jwrite_end_obj(&w);
@@ -301,8 +340,6 @@ static enum rc run_all(struct replay *r, struct err *err)
             puts(buf_str(&b));
     }
     buf_release(&b);
-    mem_free(own_p);
-    mem_free(own_b);
     return rc;
 }
 
@@ -459,7 +496,8 @@ int cmd_replay(int argc, char **argv)
     const struct opts o = {
         .command = "replay",
         .operands_help = "TRACE",
-        .intro = "Serve a recorded workload from a cache that only counts bytes, once per policy "
+        .intro = "Serve a recorded workload (- is standard input) from a cache that only counts "
+                 "bytes, once per policy "
                  "and budget.\n"
                  "The oracle remembers everything and has a snapshot at every token.",
         .table = table,
@@ -479,7 +517,10 @@ int cmd_replay(int argc, char **argv)
         return 2;
     }
     struct err err = {0};
-    enum rc rc = model_sizes(&r, &err);
+    struct list policies, budgets;
+    enum rc rc = read_lists(&r, &policies, &budgets, &err);
+    if (!rc)
+        rc = model_sizes(&r, &err);
     if (!rc)
         rc = trace_open(r.trace_path, &r.t, &err);
     if (!rc)
@@ -490,9 +531,11 @@ int cmd_replay(int argc, char **argv)
         r.oracle_tokens += r.oracle[i];
     bool unequal = false;
     if (!rc)
-        rc = r.live ? run_live(&r, &unequal, &err) : run_all(&r, &err);
+        rc = r.live ? run_live(&r, &unequal, &err) : run_all(&r, &policies, &budgets, &err);
     if (rc)
         fprintf(stderr, "holdfast replay: %s\n", err.msg);
+    mem_free(policies.own);
+    mem_free(budgets.own);
     mem_free(r.oracle);
     trace_close(r.t);
     return rc == RC_ARG ? 2 : rc || unequal ? 1 : 0;

@@ -1,12 +1,14 @@
 /* cmd_serve.c - the server as a program: options as llama-server has them, signals, logs. */
 #include "cli/cmd.h"
 
+#include <errno.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -314,12 +316,32 @@ static bool set_volatile(struct settings *s)
     return wrong(line);
 }
 
+/* Now, and not when somebody wants to save something. */
+static bool check_slot_path(const char *dir)
+{
+    char line[320];
+    struct stat st;
+    if (!dir)
+        return true;
+    if (stat(dir, &st))
+        snprintf(line, sizeof line, "--slot-save-path %s: %s", dir, strerror(errno));
+    else if (!S_ISDIR(st.st_mode))
+        snprintf(line, sizeof line, "--slot-save-path %s is no directory", dir);
+    else if (access(dir, W_OK | X_OK))
+        snprintf(line, sizeof line, "--slot-save-path %s: cannot write there: %s", dir,
+                 strerror(errno));
+    else
+        return true;
+    return wrong(line);
+}
+
 static bool settle(struct settings *s)
 {
     struct host_opts *h = &s->host;
     if (!h->model_path && !box_default("serve", &h->model_path))
         return false;
-    if (!set_log(s) || !set_keys(s) || !set_kv_type(s) || !set_volatile(s))
+    if (!set_log(s) || !set_keys(s) || !set_kv_type(s) || !set_volatile(s) ||
+        !check_slot_path(h->server.slot_save_path))
         return false;
     h->lg = h->server.lg = &s->lg;
     h->server.port = (uint16_t)s->port;

@@ -192,9 +192,12 @@ enum rc trace_open(const char *path, struct trace **out, struct err *err)
     struct err own;
     if (!err)
         err = &own;
-    FILE *f = fopen(path, "r");
+    const bool piped = !strcmp(path, "-");
+    FILE *f = piped ? stdin : fopen(path, "r");
     if (!f)
         return err_sys(err, "%s", path);
+    if (piped)
+        path = "standard input";
     struct reader rd = {.t = mem_zalloc(sizeof *rd.t)};
     char *line = NULL;
     size_t cap = 0;
@@ -214,7 +217,8 @@ enum rc trace_open(const char *path, struct trace **out, struct err *err)
     if (!rc && !rd.seen_header)
         rc = err_set(err, RC_FORMAT, "%s: empty, no holdfast_trace header", path);
     free(line);
-    fclose(f);
+    if (!piped)
+        fclose(f);
     if (rc) {
         trace_close(rd.t);
         return rc;

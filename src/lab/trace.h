@@ -36,7 +36,7 @@ struct trace {
     size_t reqs_cap, segs_cap, streams_cap;
 };
 
-/* Reads a file, line by line.  RC_FORMAT and RC_LIMIT name the line. */
+/* Reads a file, line by line; "-" is standard input.  RC_FORMAT and RC_LIMIT name the line. */
 NODISCARD enum rc trace_open(const char *path, struct trace **out, struct err *err);
 void trace_close(struct trace *t);
 

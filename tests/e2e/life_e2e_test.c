@@ -145,8 +145,20 @@ static void wrong_starts_say_why(void **state)
     mem_free(said);
     assert_int_equal(
         RUN(&scene, &said, "serve", "-m", scene.model, "--port", "0", "--cache-policy", "best"), 1);
-    assert_non_null(strstr(said, "best"));
+    assert_non_null(strstr(said, "'best' is none; there are hold, none, lru, pxa"));
     mem_free(said);
+    const struct {
+        const char *dir, *why;
+    } places[] = {{"/no/such/place", "/no/such/place: No such file"},
+                  {junk, "junk.gguf is no directory"},
+                  {"/proc/1", "/proc/1: cannot write there"}};
+    for (size_t i = 0; i < COUNT_OF(places); i++) {
+        assert_int_equal(RUN(&scene, &said, "serve", "-m", scene.model, "--port", "0",
+                             "--slot-save-path", places[i].dir),
+                         2);
+        assert_non_null(strstr(said, places[i].why));
+        mem_free(said);
+    }
     assert_int_equal(
         RUN(&scene, &said, "serve", "-m", scene.model, "--host", "no.such.host.invalid"), 1);
     assert_non_null(strstr(said, "no.such.host.invalid"));

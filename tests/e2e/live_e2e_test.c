@@ -114,11 +114,56 @@ static void a_server_that_has_been_used_is_refused(void **state)
     assert_int_equal(program_stop(&p), 0);
 }
 
+static void a_wrong_policy_or_budget_is_said_before_anything_runs(void **state)
+{
+    (void)state;
+    char *said, trace[128];
+    snprintf(trace, sizeof trace, "%s/wrong.jsonl", scene.dir);
+    write_trace(trace);
+    static const struct {
+        const char *option, *value, *why;
+    } cases[] = {
+        {"--policy", ",", "--policy: nothing is named by ','"},
+        {"--policy", "hold,best", "'best' is none; there are hold, none, lru, pxa, pxa-policy0"},
+        {"--budget", ",", "--budget: nothing is named"},
+        {"--budget", "1G,much", "'much' is no number of bytes"}};
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        assert_int_equal(RUN(&scene, &said, "replay", trace, cases[i].option, cases[i].value), 2);
+        assert_non_null(strstr(said, cases[i].why));
+        assert_ptr_equal(strchr(said, '\n'), said + strlen(said) - 1);
+        mem_free(said);
+    }
+}
+
+static void a_trace_comes_from_a_pipe_too(void **state)
+{
+    (void)state;
+    const char *named = getenv("HOLDFAST_BIN");
+    char trace[128], command[1024], *from[2];
+    snprintf(trace, sizeof trace, "%s/piped.jsonl", scene.dir);
+    write_trace(trace);
+    for (int piped = 0; piped < 2; piped++) {
+        char out[128];
+        snprintf(out, sizeof out, "%s/piped.out", scene.dir);
+        snprintf(command, sizeof command,
+                 "cat '%s' | '%s' replay %s --policy none,pxa --budget 1G > '%s'", trace,
+                 named ? named : HOUSE_BINARY_DIR "/holdfast", piped ? "-" : trace, out);
+        assert_int_equal(system(command), 0);
+        from[piped] = whole_file(out);
+    }
+    assert_string_equal(from[0], from[1]);
+    assert_true(strlen(from[0]) > 200);
+    mem_free(from[0]);
+    mem_free(from[1]);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_server_reuses_what_the_simulator_predicts_and_says_what_it_says_without),
         cmocka_unit_test(a_server_that_has_been_used_is_refused),
+        cmocka_unit_test(a_wrong_policy_or_budget_is_said_before_anything_runs),
+        cmocka_unit_test(a_trace_comes_from_a_pipe_too),
     };
     return cmocka_run_group_tests(tests, group_set_up, group_tear_down);
 }
