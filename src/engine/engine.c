@@ -40,9 +40,9 @@ struct engine {
     float *logits;            /* [n_seqs][n_vocab] */
     struct job *first, *last; /* waiting for a place, in order of arrival; linked by msg.q.next */
     uint32_t n_queued;
-    uint32_t turn;  /* whose row comes first, counted up from step to step */
+    uint32_t turn;       /* whose row comes first, counted up from step to step */
     uint64_t idle_at_ns; /* then is idle time */
-    bool unwritten; /* there may be entries worth writing when idle */
+    bool unwritten;      /* there may be entries worth writing when idle */
     bool stopping;
     uint64_t stop_at_ns;
 };
@@ -218,7 +218,11 @@ static struct job *unqueue(struct engine *e, struct job *before)
 /* A job that never got a place. */
 static void end_queued(struct engine *e, struct job *j)
 {
-    struct seq s = {.state = SEQ_WAIT, .job = j, .stop_word = -1, .n_tokens = j->d.n_prompt};
+    struct seq s = {.state = SEQ_WAIT,
+                    .job = j,
+                    .live.slot = LIVE_NO_SLOT,
+                    .stop_word = -1,
+                    .n_tokens = j->d.n_prompt};
     stopper_init(&s.stopper, j->d.stop, j->d.n_stop);
     seq_end(&s, &e->env, STOP_CANCELLED, NULL);
 }
@@ -546,6 +550,10 @@ static void take_view(struct engine *e, void *ctx)
     for (uint32_t i = 0; c->entries && cache_entry_at(cache, i, &entry); i++)
         if (cache_entry_get(cache, entry.id, &entry) && v->n_entries < v->cache.n_snaps)
             v->entries[v->n_entries++] = entry; /* but not those only planned */
+    if (c->entries && !reuse_held(e->env.reuse, v)) {
+        c->nomem = true;
+        return;
+    }
     v->n_queued = e->n_queued;
     v->kv_bytes = kv_bytes(reuse_kv(e->env.reuse));
     v->snap_bytes = reuse_snap_bytes(e->env.reuse);
@@ -595,6 +603,8 @@ void engine_view_release(struct engine_view *v)
 {
     mem_free(v->slots);
     mem_free(v->entries);
+    mem_free(v->held);
+    mem_free(v->states);
     *v = (struct engine_view){0};
 }
 

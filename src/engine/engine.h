@@ -135,11 +135,12 @@ struct piece {
     uint32_t n_probs;
     float progress; /* prefill done, 0..1; 1 once tokens come */
     bool last;
-    enum stop_kind stop;          /* with last */
-    const char *stop_word;        /* with STOP_WORD: borrowed from the job */
-    struct err err;               /* with STOP_ERROR */
-    struct timings timings;       /* so far */
-    struct plan plan;             /* with last: what was reused and why not more */
+    enum stop_kind stop;    /* with last */
+    const char *stop_word;  /* with STOP_WORD: borrowed from the job */
+    struct err err;         /* with STOP_ERROR */
+    struct timings timings; /* so far */
+    int32_t slot;     /* the place it runs in, as engine_slot_save has it; -1: it never got one */
+    struct plan plan; /* with last: what was reused and why not more */
     struct foreign_state foreign; /* with last: what another maker's file has beyond plan.lcp */
     snap_id pinned; /* with last, of a job that pins: the entry; 0 when it could not be kept */
 };
@@ -187,9 +188,22 @@ struct slot_view {
     uint32_t n_prompt, n_done, n_predicted;
     bool prefill;
 };
+/* What a slot keeps between requests, with --cache-policy pxa alone: its last sequence with its state, and n earlier
+ * states of it, engine_view.states[first ..]. */
+struct held_view {
+    uint32_t n_tokens; /* of a busy one: before its request */
+    bool busy;
+    uint32_t first, n;
+};
+struct held_state {
+    uint32_t pos, hits;
+    enum cut_kind kind;
+};
 struct engine_view {
     struct slot_view *slots;
     uint32_t n_slots;
+    struct held_view *held; /* [n_slots], or NULL; with the entries */
+    struct held_state *states;
     uint32_t n_queued;
     struct cache_stats cache;
     struct cache_entry *entries; /* NULL unless asked for */

@@ -4,6 +4,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "engine/engine.h"
 #include "engine/perslot_log.h"
 
 /* A slot's bytes.  While a request runs on it, its live has the pages. */
@@ -329,6 +330,28 @@ void perslot_end(struct perslot *p, struct live *l, const token *seq)
         note(seat, RC_NOMEM, &err);
         empty(p, s, "memory");
     }
+}
+
+bool perslot_held(const struct perslot *p, struct engine_view *v)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < p->o.n_slots; i++)
+        n += p->slots[i].n_ring;
+    v->held = mem_try_array(p->o.n_slots, sizeof *v->held);
+    v->states = mem_try_array(MAX(n, 1), sizeof *v->states);
+    if (!v->held || !v->states)
+        return false;
+    n = 0;
+    for (uint32_t i = 0; i < p->o.n_slots; i++) {
+        const struct slot *s = &p->slots[i];
+        v->held[i] =
+            (struct held_view){.n_tokens = s->n, .busy = s->busy, .first = n, .n = s->n_ring};
+        for (uint32_t k = 0; k < s->n_ring; k++)
+            v->states[n++] = (struct held_state){.pos = s->ring[k].pos + 1,
+                                                 .hits = s->ring[k].hits,
+                                                 .kind = cut_kind_of(&s->ring[k])};
+    }
+    return true;
 }
 
 /* ---- checks ---------------------------------------------------------------------------------- */

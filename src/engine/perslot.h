@@ -43,6 +43,10 @@ void perslot_end(struct perslot *p, struct live *l, const token *seq);
  * empty. */
 bool perslot_shrink(struct perslot *p);
 
+/* Fills v->held [n_slots] and v->states; false when memory is out. */
+struct engine_view;
+NODISCARD bool perslot_held(const struct perslot *p, struct engine_view *v);
+
 /* For tests, between two steps: slots and rings have their bytes.  Aborts otherwise. */
 void perslot_check(const struct perslot *p);
 

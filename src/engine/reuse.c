@@ -407,8 +407,29 @@ static void open_tier(struct reuse *r)
         log_warn(r->o.lg, "%s; what is kept stays in memory", err.msg);
 }
 
+static enum rc check_policy(const char *name, struct err *err)
+{
+    struct pxa_rules rules;
+    struct buf all = BUF_INIT;
+    if (!name || pxa_rules_by_name(name, &rules))
+        return RC_OK;
+    for (size_t i = 0; cache_policy_at(i); i++) {
+        if (!strcmp(cache_policy_at(i), name)) {
+            buf_release(&all);
+            return RC_OK;
+        }
+        buf_addf(&all, "%s, ", cache_policy_at(i));
+    }
+    err_set(err, RC_ARG, "--cache-policy: '%.60s' is none; there are %spxa", name, buf_str(&all));
+    buf_release(&all);
+    return RC_ARG;
+}
+
 enum rc reuse_new(const struct reuse_opts *o, struct reuse **out, struct err *err)
 {
+    const enum rc known = check_policy(o->cache_policy, err);
+    if (known)
+        return known;
     struct reuse *r = mem_zalloc(sizeof *r);
     r->o = *o;
     r->why = "budget";
@@ -849,6 +870,11 @@ enum rc reuse_import(struct reuse *r, const struct saved *s, snap_id *id, struct
     }
     plan_done(r->cache, &plan, s->seq, rc ? 0 : s->pos, clock_wall_ns());
     return rc;
+}
+
+bool reuse_held(const struct reuse *r, struct engine_view *v)
+{
+    return !r->perslot || perslot_held(r->perslot, v);
 }
 
 bool reuse_spoil(struct reuse *r, snap_id id)

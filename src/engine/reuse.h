@@ -60,6 +60,8 @@ struct rec *reuse_rec(struct reuse *r);
 struct cache *reuse_cache(struct reuse *r);
 uint64_t reuse_snap_bytes(const struct reuse *r);
 
+#define LIVE_NO_SLOT UINT32_MAX
+
 /* The state of one running sequence after pos tokens.  Zero-initialise; id names it in events. */
 struct live {
     uint64_t id;
@@ -73,7 +75,7 @@ struct live {
         foreign;       /* what it could have gone on from, deeper than all it has in common here */
     bool fetching;     /* what the plan restores is being read from disk */
     uint64_t fetch_ns; /* since then */
-    uint32_t slot;     /* perslot's */
+    uint32_t slot;     /* the sequence's place; perslot has its own */
     bool in_prompt;    /* before reuse_end: it ends within its prompt */
     int64_t
         n_answer; /* before reuse_end: tokens sampled; -1 when the answer did not come to its end */
@@ -123,6 +125,9 @@ NODISCARD enum rc reuse_import(struct reuse *r, const struct saved *s, snap_id *
                                struct err *err);
 void reuse_counts(const struct reuse *r, struct reuse_counts *out);
 const struct shape *reuse_shape(const struct reuse *r);
+/* Fills v->held and v->states, where slots hold anything; false when memory is out. */
+struct engine_view;
+NODISCARD bool reuse_held(const struct reuse *r, struct engine_view *v);
 /* For tests: a bit of an entry's snapshot changes. */
 bool reuse_spoil(struct reuse *r, snap_id id);
 /* The log has the lines of another engine: ours for people would say each request twice. */

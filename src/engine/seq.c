@@ -49,6 +49,7 @@ static bool fill_piece(struct seq *s, struct piece *p)
     bool ok = !s->text.failed;
     p->progress = (float)MIN(s->live.pos, n_prompt(s)) / (float)n_prompt(s);
     p->timings = timings(s);
+    p->slot = s->live.slot == LIVE_NO_SLOT ? -1 : (int32_t)s->live.slot;
     p->text = s->text;
     buf_init(&s->text);
     if (n) {
@@ -124,8 +125,12 @@ void seq_fetched(struct seq *s, struct seq_env *env)
 void seq_start(struct seq *s, struct seq_env *env, struct job *j)
 {
     const struct job_desc *d = &j->d;
-    *s = (struct seq){
-        .state = SEQ_WAIT, .place = s->place, .job = j, .live.id = j->id, .stop_word = -1};
+    *s = (struct seq){.state = SEQ_WAIT,
+                      .place = s->place,
+                      .job = j,
+                      .live.id = j->id,
+                      .live.slot = s->place,
+                      .stop_word = -1};
     sampler_init(&s->sampler, &d->sampling, j->seed, d->bias, d->n_bias);
     s->sampler.n_mask = vocab_size(env->vocab);
     think_init(&s->think, &d->think);

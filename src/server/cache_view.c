@@ -110,6 +110,38 @@ static void write_disk(struct jwrite *w, const struct engine_view *v)
     jwrite_end_obj(w);
 }
 
+/* What slots keep, where they do. */
+static void write_slots(struct jwrite *w, const struct engine_view *v)
+{
+    if (!v->held) {
+        jwrite_null(w, "slots");
+        return;
+    }
+    jwrite_arr(w, "slots");
+    for (uint32_t i = 0; i < v->n_slots; i++) {
+        const struct held_view *h = &v->held[i];
+        const uint64_t pages = ceil_div(h->n_tokens, v->page_tokens);
+        jwrite_obj(w, NULL);
+        jwrite_u64(w, "id", i);
+        jwrite_bool(w, "busy", h->busy);
+        jwrite_u64(w, "tokens", h->n_tokens);
+        jwrite_u64(w, "bytes",
+                   (1 + (uint64_t)h->n) * v->bytes_per_snap +
+                       pages * v->page_tokens * v->bytes_per_token);
+        jwrite_arr(w, "checkpoints");
+        for (uint32_t k = h->first; k < h->first + h->n; k++) {
+            jwrite_obj(w, NULL);
+            jwrite_u64(w, "position", v->states[k].pos);
+            jwrite_str(w, "kind", cut_kind_name(v->states[k].kind));
+            jwrite_u64(w, "hits", v->states[k].hits);
+            jwrite_end_obj(w);
+        }
+        jwrite_end_arr(w);
+        jwrite_end_obj(w);
+    }
+    jwrite_end_arr(w);
+}
+
 void cache_view_get(struct call *c)
 {
     struct engine_view v;
@@ -131,6 +163,7 @@ void cache_view_get(struct call *c)
     for (uint32_t i = 0; i < v.n_entries; i++)
         write_entry(&w, &v, &v.entries[i], now);
     jwrite_end_arr(&w);
+    write_slots(&w, &v);
     jwrite_end_obj(&w);
     reply_json(c, 200, &b);
     buf_release(&b);

@@ -107,10 +107,13 @@ const char *explained_cause(const struct explained *e)
     const struct {
         const char *name;
         uint32_t n;
-    } causes[] = {{"evicted", e->lost_evicted},
-                  {"rejected", e->lost_rejected},
-                  {"placement", e->lost_placement},
-                  {"fingerprint", foreign ? e->foreign.pos - e->lcp : 0}};
+    } causes[] = {
+        {"evicted", e->lost_evicted},
+        {"rejected", e->lost_rejected},
+        {"placement", e->lost_placement},
+        /* one token is evaluated in any case, and is worth a word when nothing else is lost */
+        {"last", e->lost_last > 1 || (!e->t.n_reused && !e->lost_minimum) ? e->lost_last : 0},
+        {"fingerprint", foreign ? e->foreign.pos - e->lcp : 0}};
     const char *name = NULL;
     uint32_t most = 0;
     for (size_t i = 0; i < COUNT_OF(causes) && !e->t.n_shared; i++)
@@ -120,7 +123,7 @@ const char *explained_cause(const struct explained *e)
         }
     if (name)
         return name;
-    if (!e->t.n_reused) /* so little in common that nothing is kept for it, or a prompt of one token */
+    if (!e->t.n_reused) /* so little in common that nothing is kept for it */
         return "minimum";
     return e->forks ? "branch" : e->lcp >= e->t.n_prompt ? "repeat" : "append";
 }
@@ -161,6 +164,10 @@ static void add_sentence(struct buf *b, const struct explained *e, const struct 
         buf_addf(b, "%u of %u common tokens were evaluated again: ", again(e), e->lcp);
     if (!strcmp(cause, "placement"))
         buf_adds(b, "no state had been kept between the restored one and where the prompts part.");
+    else if (!strcmp(cause, "last"))
+        buf_adds(b,
+                 "a state is kept of the whole prompt, but its last token has to be evaluated, and "
+                 "nothing had been kept between the restored one and there.");
     else if (!strcmp(cause, "rejected"))
         buf_addf(b,
                  "a state there was worth less than what it would have displaced, under a budget "

@@ -39,7 +39,7 @@ struct explained {
 void explained_from(struct explained *e, const struct piece *last, const struct cache_hint *hints,
                     uint32_t n_hints);
 /* The one word for it: cold, append, repeat, branch, placement, rejected, evicted, fingerprint,
- * minimum, off. */
+ * minimum, last, off. */
 const char *explained_cause(const struct explained *e);
 
 void explain_note(struct explain *x, const struct explained *e);

@@ -101,6 +101,12 @@ static void causes_are_told_apart(void **state)
         {{.lcp = 100, .start = 99, .lost_last = 1, .t = {.n_prompt = 100, .n_reused = 99}},
          "repeat"},
         {{.lcp = 20, .lost_minimum = 20, .t.n_prompt = 100}, "minimum"},
+        /* only the state of all of it is there, and one token must be evaluated */
+        {{.lcp = 100, .lost_last = 100, .t.n_prompt = 100}, "last"},
+        {{.lcp = 100, .start = 40, .lost_last = 60, .t = {.n_prompt = 100, .n_reused = 40}},
+         "last"},
+        {{.lcp = 1, .lost_last = 1, .t.n_prompt = 1}, "last"},
+        {{.lcp = 20, .lost_last = 1, .lost_minimum = 19, .t.n_prompt = 20}, "minimum"},
         {{.lcp = 80,
           .start = 30,
           .lost_evicted = 40,

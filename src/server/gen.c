@@ -162,6 +162,7 @@ void answer_note(struct answer *a, const struct piece *p)
     a->n_bytes += p->text.n;
     a->n_tokens += p->n_tokens;
     a->timings = p->timings;
+    a->slot = p->slot;
     if (p->last) {
         a->stop = p->stop;
         a->stop_word = p->stop_word;

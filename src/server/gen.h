@@ -46,6 +46,7 @@ struct answer {
     const char *stop_word; /* borrowed from the job; or NULL */
     struct timings timings;
     snap_id pinned;
+    int32_t slot;   /* piece.slot */
     struct err err; /* with STOP_ERROR */
 };
 

@@ -1,7 +1,7 @@
 /* llama_completion.c - POST /completion, llama-server's shape.
  *
  * Source: the README of llama.cpp's server.  Where that leaves a choice: tokens_cached is the number of
- * tokens the sequence held at its end, id_slot is -1 because slots mean nothing here, and model is the
+ * tokens the sequence held at its end, id_slot is where it ran, for POST /slots/{n}, and model is the
  * alias that is served, whatever the request called it.  id is ours: it names the response for
  * /cache/explain.
  */
@@ -61,7 +61,7 @@ static void write_final(struct buf *b, const struct completion *m, uint32_t i,
     jwrite_u64(&w, "index", i);
     jwrite_strn(&w, "content", buf_str(&a->text), whole ? a->text.n : 0);
     write_tokens(&w, "tokens", a->tokens.v, whole && m->p.return_tokens ? a->tokens.n : 0);
-    jwrite_i64(&w, "id_slot", -1);
+    jwrite_i64(&w, "id_slot", a->slot);
     jwrite_bool(&w, "stop", true);
     jwrite_str(&w, "model", m->c->m->alias);
     jwrite_u64(&w, "tokens_predicted", a->timings.n_predicted);
@@ -158,7 +158,7 @@ static void write_partial(struct buf *b, const struct completion *m, uint32_t i,
     jwrite_strn(&w, "content", buf_str(&p->text), p->text.n);
     write_tokens(&w, "tokens", p->tokens, p->n_tokens);
     jwrite_bool(&w, "stop", false);
-    jwrite_i64(&w, "id_slot", -1);
+    jwrite_i64(&w, "id_slot", p->slot);
     jwrite_u64(&w, "tokens_predicted", p->timings.n_predicted);
     jwrite_u64(&w, "tokens_evaluated", p->timings.n_prompt);
     if (m->p.timings_per_token)

@@ -141,6 +141,32 @@ static void what_is_only_in_memory_is_written_at_the_end(void **state)
     assert_int_equal(program_stop(&p), 0);
 }
 
+static void the_slot_that_a_reply_names_can_be_saved_and_restored(void **state)
+{
+    (void)state;
+    struct program p;
+    int64_t cached;
+    char path[64];
+    for (int life = 0; life < 2; life++) {
+        program_serve(
+            &p, &scene, life ? "restored" : "saved",
+            (const char *const[]){"-c", "4096", "-np", "3", "--slot-save-path", scene.dir, NULL});
+        if (life) {
+            assert_int_equal(ask(&p, "POST", "/slots/2?action=restore", "{\"filename\":\"kept\"}"),
+                             200);
+            assert_int_equal(int_at(p.json, "n_restored"),
+                             1499); /* the reply is too short for a state of its own */
+        }
+        json_decref(answer(&p, 7, &cached));
+        assert_true(life ? cached > 1000 : cached == 0);
+        snprintf(path, sizeof path, "/slots/%d?action=save", (int)int_at(p.json, "id_slot"));
+        assert_int_equal(ask(&p, "POST", path, "{\"filename\":\"kept\"}"), 200);
+        assert_int_equal(int_at(p.json, "n_saved"),
+                         1499); /* the reply is too short for a state of its own */
+        assert_int_equal(program_stop(&p), 0);
+    }
+}
+
 static void a_directory_in_use_or_unusable_is_said_and_memory_serves(void **state)
 {
     (void)state;
@@ -169,6 +195,7 @@ int main(void)
         cmocka_unit_test(after_kill_9_a_request_goes_on_from_disk_with_the_same_answer),
         cmocka_unit_test(killed_at_any_moment_it_starts_again_and_answers_as_ever),
         cmocka_unit_test(what_is_only_in_memory_is_written_at_the_end),
+        cmocka_unit_test(the_slot_that_a_reply_names_can_be_saved_and_restored),
         cmocka_unit_test(a_directory_in_use_or_unusable_is_said_and_memory_serves),
     };
     return cmocka_run_group_tests(tests, group_set_up, group_tear_down);

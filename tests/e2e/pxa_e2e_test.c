@@ -290,11 +290,46 @@ static void slots_that_log_into_each_other_read_back_to_the_token(void **state)
     mem_free(said);
 }
 
+static void what_slots_hold_is_shown(void **state)
+{
+    (void)state;
+    struct program p;
+    program_serve(&p, &scene, "held",
+                  (const char *const[]){"--cache-policy", "pxa", "-np", "2", NULL});
+    struct buf body = BUF_INIT;
+    buf_adds(&body, "{\"temperature\":0,\"ignore_eos\":true,\"n_predict\":5,\"prompt\":[");
+    for (uint32_t k = 0; k < 3000; k++)
+        buf_addf(&body, "%s%u", k ? "," : "", 20 + k % 90);
+    buf_adds(&body, "]}");
+    assert_int_equal(ask(&p, "POST", "/completion", buf_str(&body)), 200);
+    buf_release(&body);
+    const int64_t slot = int_at(p.json, "id_slot");
+    assert_in_range(slot, 0, 1);
+    EVENTUALLY(ask(&p, "GET", "/cache", NULL) == 200 &&
+               json_is_false(at(p.json, slot ? "slots.1.busy" : "slots.0.busy")));
+    const json_t *held = at(p.json, slot ? "slots.1" : "slots.0"),
+                 *other = at(p.json, slot ? "slots.0" : "slots.1"),
+                 *marks = json_object_get(held, "checkpoints");
+    assert_int_equal(number(held, "tokens"), 3000 + 5 - 1);
+    assert_int_equal(number(other, "tokens"), 0);
+    assert_int_equal(json_array_size(json_object_get(other, "checkpoints")), 0);
+    const size_t n = json_array_size(marks);
+    assert_true(n > 2);
+    for (size_t i = 0; i < n; i++) /* oldest first */
+        assert_true(number(json_array_get(marks, i), "position") >
+                    (i ? number(json_array_get(marks, i - 1), "position") : 0));
+    const int64_t snap = int_at(p.json, "bytes_per_snapshot"),
+                  token_bytes = int_at(p.json, "bytes_per_token");
+    assert_int_equal(number(held, "bytes"), (int64_t)(n + 1) * snap + 47 * 64 * token_bytes);
+    assert_int_equal(program_stop(&p), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_published_matrix_comes_out_live),
         cmocka_unit_test(interlopers_erase_a_conversation_live),
+        cmocka_unit_test(what_slots_hold_is_shown),
         cmocka_unit_test(slots_that_log_into_each_other_read_back_to_the_token),
     };
     return cmocka_run_group_tests(tests, make_scene, drop_scene);
