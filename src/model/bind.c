@@ -16,12 +16,13 @@ enum rc bind_init(struct bind *b, const struct gguf *g, const struct logger *lg,
 }
 
 void bind_load(struct bind *b, const struct kern *k, struct pool *pool, bool no_repack,
-               struct arena *arena)
+               struct mat_heap *heap, struct arena *arena)
 {
     b->load = true;
     b->kern = k;
     b->pool = pool;
     b->no_repack = no_repack;
+    b->heap = heap;
     b->arena = arena;
     b->total_bytes = b->weight_bytes;
     progress_begin(&b->progress, b->lg, "loading");
@@ -168,7 +169,8 @@ static enum rc matrix(struct bind *b, const char *name, uint64_t cols, uint64_t 
     const struct full f = full_name(b, name);
     const struct mat_src src = {f.s, t->type, cols, rows, n_mats, t->data};
     struct source source = {b->g, t};
-    const struct mat_opts o = {.no_repack = no_repack, .packed = packed, .ctx = &source};
+    const struct mat_opts o = {
+        .no_repack = no_repack, .heap = b->heap, .packed = packed, .ctx = &source};
     const enum rc made = mat_new(b->kern, b->pool, &src, &o, out, err);
     if (made)
         return made;

@@ -21,7 +21,8 @@ struct bind {
     const struct kern *kern;
     struct pool *pool;
     bool no_repack;
-    struct arena *arena; /* of the vectors */
+    struct mat_heap *heap; /* of the matrices */
+    struct arena *arena;   /* of the vectors */
     struct progress progress;
     uint64_t done_bytes, total_bytes;
 
@@ -32,9 +33,9 @@ struct bind {
 
 NODISCARD enum rc bind_init(struct bind *b, const struct gguf *g, const struct logger *lg,
                             struct err *err);
-/* Over again, now loading into arena. */
+/* Over again, now loading matrices into heap and vectors into arena. */
 void bind_load(struct bind *b, const struct kern *k, struct pool *pool, bool no_repack,
-               struct arena *arena);
+               struct mat_heap *heap, struct arena *arena);
 void bind_release(struct bind *b);
 
 bool bind_has(const struct bind *b, const char *name);

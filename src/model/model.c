@@ -10,6 +10,7 @@
 #include "kern/kern.h"
 #include "kern/pick.h"
 #include "model/model_int.h"
+#include "nn/mat_heap.h"
 
 static const struct arch *const archs[] = {&arch_qwen35, &arch_qwen35moe};
 
@@ -216,7 +217,7 @@ static enum rc load(struct model *m, const struct gguf *g, const struct model_op
     if ((rc = bind_all(&b, &m->hp, m->arch, NULL, err)) || (rc = bind_rest(&b, m->hp.n_layer, err)))
         goto out;
     fill_info(m->arch, &m->hp, &b, o->kv_type, &m->info);
-    bind_load(&b, m->kern, m->pool, o->no_repack, &m->arena);
+    bind_load(&b, m->kern, m->pool, o->no_repack, m->heap, &m->arena);
     rc = bind_all(&b, &m->hp, m->arch, m, err);
 out:
     bind_release(&b);
@@ -258,6 +259,7 @@ enum rc model_open(struct gguf *g, const struct model_opts *o, struct model **ou
     struct model *m = mem_zalloc(sizeof *m);
     m->pool = o->pool;
     arena_init(&m->arena, 0);
+    m->heap = mat_heap_new();
     enum rc rc;
     if ((rc = kern_pick(o->isa, &m->kern, err)) || (rc = find_arch(g, &m->arch, err)) ||
         (rc = hparams_read(g, m->arch->name, m->arch->moe, &m->hp, err)))
@@ -306,6 +308,7 @@ void model_close(struct model *m)
     if (m->head != m->embd)
         mat_free(m->head);
     mat_free(m->embd);
+    mat_heap_free(m->heap);
     attn_free(m->attn);
     delta_free(m->delta);
     moe_free(m->moe);

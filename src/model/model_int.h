@@ -52,6 +52,7 @@ struct model {
     const struct kern *kern;
     struct pool *pool;
     struct arena arena;
+    struct mat_heap *heap;
     struct layer *layers;    /* [n_layer] */
     struct mat *embd, *head; /* head == embd when tied */
     const float *out_norm;

@@ -11,6 +11,7 @@
 #include "base/mem.h"
 #include "kern/kern.h"
 #include "kern/quant.h"
+#include "nn/mat_heap.h"
 
 enum {
     PANEL_ROWS = 32, /* the rows a kernel takes at a time; divides every cut */
@@ -29,6 +30,7 @@ struct mat {
     uint32_t n_mats;
     uint64_t tile_bytes, tiles; /* bytes of a tile, tiles of one matrix */
     uint64_t row_bytes;         /* in the file's layout */
+    bool in_heap;               /* packed is the heap's */
     uint8_t *packed;            /* [n_mats][tiles][tile_bytes]; NULL: raw is used */
     uint64_t packed_bytes;
     const uint8_t *raw; /* borrowed */
@@ -84,7 +86,8 @@ static enum rc pack_all(struct mat *m, struct pool *pool, const struct mat_src *
     uint64_t bytes;
     if (!mul_u64(m->tiles * m->n_mats, m->tile_bytes, &bytes) || bytes > SIZE_MAX / 2)
         return err_set(err, RC_LIMIT, "%s: its packed size does not fit", src->name);
-    m->packed = mem_try_huge(round_up(bytes, 64)); /* decoding streams all of it for every token */
+    m->in_heap = o && o->heap;
+    m->packed = m->in_heap ? mat_heap_try(o->heap, bytes) : mem_try_huge(round_up(bytes, 64));
     if (!m->packed)
         return err_set(err, RC_NOMEM, "%s: no memory for %" PRIu64 " bytes of packed weights",
                        src->name, bytes);
@@ -144,7 +147,8 @@ void mat_free(struct mat *m)
 {
     if (!m)
         return;
-    mem_free(m->packed);
+    if (!m->in_heap)
+        mem_free(m->packed);
     mem_free(m);
 }
 

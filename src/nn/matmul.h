@@ -10,9 +10,10 @@
 #include "base/err.h"
 #include "base/pool.h"
 
-struct kern; /* kern/kern.h */
-struct mat;  /* one weight matrix, or n_mats of equal shape (experts) */
-struct act;  /* activation rows, f32 and the quantised copies the formats ask for */
+struct kern;     /* kern/kern.h */
+struct mat;      /* one weight matrix, or n_mats of equal shape (experts) */
+struct mat_heap; /* nn/mat_heap.h */
+struct act;      /* activation rows, f32 and the quantised copies the formats ask for */
 
 struct mat_src {
     const char *name; /* for messages */
@@ -24,6 +25,8 @@ struct mat_src {
 
 struct mat_opts {
     bool no_repack; /* keep the file's layout */
+    struct mat_heap
+        *heap; /* for the packed weights, borrowed for mat's life; NULL: their own memory */
     /* Bytes [off, off + n) of src->data are packed and not read again; called in order, by the calling
      * thread.  May be NULL. */
     void (*packed)(void *ctx, uint64_t off, uint64_t n);

@@ -20,6 +20,7 @@
 #include "kern/kern.h"
 #include "kern/pick.h"
 #include "nn/mat_error.h"
+#include "nn/mat_heap.h"
 #include "nn/matmul_test_int.h"
 #include "nn/roof.h"
 
@@ -84,11 +85,13 @@ static void bench_shape(const struct bench *b, enum dtype t, size_t shape, uint3
     for (uint64_t r = 0; r < rows; r++)
         memcpy(blocks + r * row_bytes, row, row_bytes);
     struct mat *w[64];
+    struct mat_heap *heap = mat_heap_new();
+    const struct mat_opts o = {.heap = heap};
     uint32_t n_w = 0;
     uint64_t bytes = 0;
     do {
         const struct mat_src src = {"w", t, cols, rows, 1, blocks};
-        CHECK(mat_new(b->k, b->pool, &src, NULL, &w[n_w], NULL) == RC_OK);
+        CHECK(mat_new(b->k, b->pool, &src, &o, &w[n_w], NULL) == RC_OK);
         bytes += mat_bytes(w[n_w]);
     } while (++n_w < COUNT_OF(w) && n == 1 && bytes < 192 * MIB);
     float *x = random_floats(rng, n * cols, 1), *y = mem_try(n * rows * sizeof *y);
@@ -107,6 +110,7 @@ static void bench_shape(const struct bench *b, enum dtype t, size_t shape, uint3
     act_free(a);
     for (uint32_t i = 0; i < n_w; i++)
         mat_free(w[i]);
+    mat_heap_free(heap);
     mem_free(x);
     mem_free(y);
     mem_free(row);
