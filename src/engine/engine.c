@@ -573,10 +573,7 @@ static void take_view(struct engine *e, void *ctx)
     v->steps_total = m->steps;
     struct reuse_counts counts;
     reuse_counts(e->env.reuse, &counts);
-    v->evicted_budget = counts.evicted[0];
-    v->evicted_memory = counts.evicted[1];
-    v->evicted_user = counts.evicted[2];
-    v->evicted_audit = counts.evicted[3];
+    memcpy(v->evicted, counts.evicted, sizeof v->evicted);
     memcpy(v->restores, counts.restores, sizeof v->restores);
     v->restores_from_disk = counts.from_disk;
     v->restore_seconds_total = (double)counts.restore_ns * 1e-9;

@@ -11,6 +11,7 @@
 #include "base/event.h"
 #include "base/log.h"
 #include "cache/cache.h"
+#include "engine/drop.h"
 #include "model/model.h"
 #include "state/disk.h"
 #include "text/vocab.h"
@@ -219,7 +220,7 @@ struct engine_view {
     uint64_t jobs_total, prompt_tokens_total, reused_tokens_total, predicted_tokens_total;
     double prompt_seconds_total, predicted_seconds_total;
     uint64_t steps_total;
-    uint64_t evicted_budget, evicted_memory, evicted_user, evicted_audit; /* entries */
+    uint64_t evicted[DROP_N];                           /* entries, or slots' states */
     uint64_t restores[CUT_N_KINDS], restores_from_disk; /* by the kind of what was restored */
     double restore_seconds_total;
     uint64_t audits_equal, audits_different, audits_skipped;

@@ -227,7 +227,7 @@ static void restored_states_pass_their_audit_and_a_changed_bit_does_not(void **s
     assert_int_equal(ask(e, a, A + TAIL).plan.restore, id);
     v = wait_audits(e, n + 2);
     assert_int_equal(v.audits_different, 1);
-    assert_int_equal(v.evicted_audit, 1);
+    assert_int_equal(v.evicted[DROP_AUDIT], 1);
     uint64_t n_restores = 0;
     for (uint32_t k = 0; k < CUT_N_KINDS; k++)
         n_restores += v.restores[k];

@@ -49,14 +49,15 @@ static enum cut_kind cut_kind_of(const struct mark *m)
     return kinds[m->kind];
 }
 
-static void drop_copy(struct perslot *p, const struct mark *m, const char *why)
+static void drop_copy(struct perslot *p, const struct mark *m, enum drop_why why)
 {
+    p->o.evicted[why]++;
     struct copy *c = m->state;
     event_evict(p->o.events, &(struct event_evict){.snap = c->id,
                                                    .pos = m->pos + 1,
                                                    .kind = cut_kind_name(cut_kind_of(m)),
                                                    .bytes = shape_snap_bytes(&p->o.shape),
-                                                   .why = why});
+                                                   .why = drop_name(why)});
     snap_free(p->o.store, c->snap);
     mem_free(c);
 }
@@ -116,19 +117,19 @@ static void on_erased(void *ctx, const struct mark *m)
 {
     const struct seat *seat = ctx;
     say_erased(&seat->log, m);
-    drop_copy(seat->p, m, "erased");
+    drop_copy(seat->p, m, DROP_ERASED);
 }
 
 static void on_evicted(void *ctx, const struct mark *m)
 {
     const struct seat *seat = ctx;
     say_evicted(&seat->log, m);
-    drop_copy(seat->p, m, "budget");
+    drop_copy(seat->p, m, DROP_BUDGET);
 }
 
 /* ---- slots ----------------------------------------------------------------------------------- */
 
-static void empty(struct perslot *p, struct slot *s, const char *why)
+static void empty(struct perslot *p, struct slot *s, enum drop_why why)
 {
     struct seat *seat = &p->seats[s - p->slots];
     for (uint32_t i = 0; i < s->n_ring; i++)
@@ -147,7 +148,7 @@ bool perslot_shrink(struct perslot *p)
             oldest = s;
     }
     if (oldest)
-        empty(p, oldest, "memory");
+        empty(p, oldest, DROP_MEMORY);
     return oldest != NULL;
 }
 
@@ -205,7 +206,7 @@ void perslot_free(struct perslot *p)
         return;
     for (uint32_t i = 0; p->slots && p->seats && i < p->o.n_slots; i++) {
         CHECK(!p->slots[i].busy);
-        empty(p, &p->slots[i], "shutdown");
+        empty(p, &p->slots[i], DROP_SHUTDOWN);
         slot_release(&p->slots[i]);
         rec_give(p->o.rec, p->seats[i].rec);
     }
@@ -257,7 +258,7 @@ enum rc perslot_begin(struct perslot *p, struct live *l, const struct plan_req *
         say_one_token(&seat->log);
     const enum rc rc = keep_pages(p, seat, seat->n_past, err);
     if (rc) {
-        empty(p, s, "memory");
+        empty(p, s, DROP_MEMORY);
         s->busy = false;
         return rc;
     }
@@ -328,7 +329,7 @@ void perslot_end(struct perslot *p, struct live *l, const token *seq)
     s->busy = false;
     if (slot_set(s, seq, l->pos, &err)) {
         note(seat, RC_NOMEM, &err);
-        empty(p, s, "memory");
+        empty(p, s, DROP_MEMORY);
     }
 }
 

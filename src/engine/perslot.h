@@ -27,6 +27,7 @@ struct perslot_opts {
     struct kv *kv; /* these three: borrowed */
     struct rec *rec;
     struct snap_store *store;
+    uint64_t *evicted; /* [DROP_N], counted up; borrowed */
     const struct logger *lg;
     struct event_log *events;
 };

@@ -161,6 +161,12 @@ static void an_interloper_erases_all_and_the_perfect_checkpoint_is_refused(void 
         const struct answer last = ask(e, c, COUNT_OF(c), 8);
         assert_int_equal(last.t.n_reused, 0);
         assert_int_equal(last.plan.lcp, 0);
+        struct engine_view v;
+        must(engine_view(e, true, &v, NULL), NULL);
+        assert_true(v.evicted[DROP_ERASED] > 0 && !v.evicted[DROP_BUDGET]);
+        assert_int_equal(v.held[0].n_tokens, COUNT_OF(c) + 8 - 1);
+        assert_int_equal(v.states[v.held[0].n - 1].kind, CUT_GEN_END);
+        engine_view_release(&v);
         engine_stop(e, 0);
     }
     /* at 1 less than what is shared: refused, though it is exactly the common prefix */

@@ -37,7 +37,7 @@ struct reuse {
      * ten thousand entries is microseconds. */
     struct payload *payloads;
     size_t n, cap;
-    const char *why; /* drops happen now for this reason */
+    enum drop_why why; /* drops happen now for this reason */
     struct reuse_counts counts;
 };
 
@@ -111,17 +111,10 @@ void reuse_counts(const struct reuse *r, struct reuse_counts *out)
     *out = r->counts;
 }
 
-static void count_drop(struct reuse *r)
-{
-    static const char *const why[] = {"budget", "memory", "user", "audit"};
-    for (size_t i = 0; i < COUNT_OF(why); i++)
-        r->counts.evicted[i] += !strcmp(r->why, why[i]);
-}
-
 static void on_drop(void *ctx, snap_id id)
 {
     struct reuse *r = ctx;
-    count_drop(r);
+    r->counts.evicted[r->why]++;
     struct payload *p = payload_find(r, id);
     const struct segment_head *h = r->tier ? tier_head(r->tier, id) : NULL;
     if (p || h)
@@ -129,7 +122,7 @@ static void on_drop(void *ctx, snap_id id)
                                                        .pos = p ? p->pos : h->pos,
                                                        .kind = cut_kind_name(p ? p->kind : h->kind),
                                                        .bytes = shape_snap_bytes(&r->o.shape),
-                                                       .why = r->why});
+                                                       .why = drop_name(r->why)});
     if (p)
         payload_remove(r, p);
     if (h && !r->closing)
@@ -376,6 +369,7 @@ static enum rc new_perslot(struct reuse *r, const struct pxa_rules *rules, struc
                              .kv = r->kv,
                              .rec = r->rec,
                              .store = r->store,
+                             .evicted = r->counts.evicted,
                              .lg = r->o.lg,
                              .events = r->o.events};
     if (r->o.n_batch)
@@ -432,7 +426,7 @@ enum rc reuse_new(const struct reuse_opts *o, struct reuse **out, struct err *er
         return known;
     struct reuse *r = mem_zalloc(sizeof *r);
     r->o = *o;
-    r->why = "budget";
+    r->why = DROP_BUDGET;
     struct pxa_rules rules;
     const bool pxa = o->cache_policy && pxa_rules_by_name(o->cache_policy, &rules);
     struct cache_opts co = {
@@ -480,7 +474,7 @@ void reuse_free(struct reuse *r)
 {
     if (!r)
         return;
-    r->why = "shutdown";
+    r->why = DROP_SHUTDOWN;
     r->closing = true;
     while (r->tier && tier_n_moving(r->tier))
         (void)poll_one(r, UINT64_MAX);
@@ -523,9 +517,9 @@ static bool make_room(struct reuse *r)
 {
     if (r->perslot)
         return perslot_shrink(r->perslot);
-    r->why = "memory";
+    r->why = DROP_MEMORY;
     const uint64_t freed = cache_shrink(r->cache, shape_page_bytes(&r->o.shape), clock_wall_ns());
-    r->why = "budget";
+    r->why = DROP_BUDGET;
     return freed > 0;
 }
 
@@ -767,22 +761,22 @@ bool reuse_speaks(const struct reuse *r)
     return r->perslot != NULL;
 }
 
-static bool drop_for(struct reuse *r, snap_id id, const char *why)
+static bool drop_for(struct reuse *r, snap_id id, enum drop_why why)
 {
     r->why = why;
     const bool dropped = cache_drop(r->cache, id);
-    r->why = "budget";
+    r->why = DROP_BUDGET;
     return dropped;
 }
 
 bool reuse_drop(struct reuse *r, snap_id id)
 {
-    return drop_for(r, id, "user");
+    return drop_for(r, id, DROP_USER);
 }
 
 bool reuse_distrust(struct reuse *r, snap_id id)
 {
-    return drop_for(r, id, "audit");
+    return drop_for(r, id, DROP_AUDIT);
 }
 
 bool reuse_entry_state(struct reuse *r, snap_id id, struct reuse_state *out)

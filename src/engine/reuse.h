@@ -22,6 +22,7 @@
 #include "base/log.h"
 #include "cache/cache.h"
 #include "state/disk.h"
+#include "engine/drop.h"
 #include "engine/saved.h"
 #include "state/kv.h"
 #include "state/rec.h"
@@ -47,7 +48,7 @@ struct reuse_opts {
 };
 
 struct reuse_counts {
-    uint64_t evicted[4]; /* entries gone: budget, memory, user, audit */
+    uint64_t evicted[DROP_N]; /* entries gone, or slots' states */
     uint64_t restores[CUT_N_KINDS], from_disk;
     uint64_t restore_ns; /* for those on disk with the time they were waited for */
 };

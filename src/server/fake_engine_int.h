@@ -262,7 +262,7 @@ enum rc engine_view(struct engine *e, bool entries, struct engine_view *out, str
         .reused_tokens_total = 40,
         .prompt_seconds_total = 2,
         .steps_total = 9,
-        .evicted_user = 4,
+        .evicted[DROP_USER] = 4,
         .restores[CUT_BRANCH] = 6,
         .restore_seconds_total = .5,
         .maker = {.fingerprint = 1, .kernels = "ref", .kv_type = "f16"},

@@ -72,18 +72,11 @@ static void cache_names(struct buf *b, const struct engine_view *v)
     counter(b, "holdfast_cache_rejected_total", "Snapshots not worth their bytes.",
             (double)s->rejected);
     counter(b, "holdfast_cache_evictions_total", "Snapshots evicted.", (double)s->evictions);
-    const struct {
-        const char *why;
-        uint64_t n;
-    } gone[] = {{"budget", v->evicted_budget},
-                {"memory", v->evicted_memory},
-                {"user", v->evicted_user},
-                {"audit", v->evicted_audit}};
     buf_adds(b, "# HELP holdfast_cache_dropped_total Snapshots gone, by cause.\n"
                 "# TYPE holdfast_cache_dropped_total counter\n");
-    for (size_t i = 0; i < COUNT_OF(gone); i++)
-        buf_addf(b, "holdfast_cache_dropped_total{why=\"%s\"} %" PRIu64 "\n", gone[i].why,
-                 gone[i].n);
+    for (enum drop_why why = 0; why < DROP_SHUTDOWN; why++)
+        buf_addf(b, "holdfast_cache_dropped_total{why=\"%s\"} %" PRIu64 "\n", drop_name(why),
+                 v->evicted[why]);
     buf_adds(b,
              "# HELP holdfast_restores_total Requests that went on from a snapshot, by its kind.\n"
              "# TYPE holdfast_restores_total counter\n");
