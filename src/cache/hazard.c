@@ -11,7 +11,7 @@ static const double prior_of_kind[CUT_N_KINDS] = {
     [CUT_SYSTEM] = .04, [CUT_MESSAGE] = .012,  [CUT_LADDER] = .012, [CUT_GRID] = .004,
     [CUT_PINNED] = .08, [CUT_STOPPED] = .06,
 };
-static const double level_weight = 20, prior_weight = 4;              /* in hits */
+static const double level_weight = 30, prior_weight = 4;              /* in hits */
 static const double family_weight_min = 20, family_weight_max = 1000; /* in exposure */
 
 uint32_t hazard_age(uint32_t age)
@@ -35,7 +35,7 @@ static double base(uint32_t situation)
 {
     const uint32_t age = situation % HAZARD_AGES;
     const uint32_t hits = situation / (HAZARD_AGES * 2) % HAZARD_HITS;
-    return prior_of_kind[kind_of(situation)] * (1 + hits) / (1 + .15 * (double)(1u << 2 * age));
+    return prior_of_kind[kind_of(situation)] * (1 + hits) / (1 + .12 * (double)(1u << 2 * age));
 }
 
 /* Adds to the counts of all traffic. */

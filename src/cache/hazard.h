@@ -4,7 +4,7 @@
  * time (exposure, one per entry and request) and now and then are hit.  Counts are kept over all traffic and
  * per family, and shrunk towards one another:
  *
- *     p = base[s] * (hits[kind] + 20) / (expected[kind] + 20)  before s itself was seen
+ *     p = base[s] * (hits[kind] + 30) / (expected[kind] + 30)  before s itself was seen
  *     g = (hits[s] + 4) / (exposure[s] + 4 / p)                over all traffic
  *     h = (hits[f,s] + w g) / (exposure[f,s] + w)              in family f, w = 1 / g within 20 .. 1000
  *

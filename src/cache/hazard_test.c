@@ -32,15 +32,15 @@ static void an_unknown_family_has_the_habits_of_all_and_a_known_one_its_own(void
     struct hazard z;
     assert_true(hazard_init(&z));
     const uint32_t s = hazard_situation(CUT_GEN_END, 0, true, 1);
-    const double base = .06 / 1.15;
+    const double base = .06 / 1.12;
     assert_true(near(hazard_of(&z, 0, s), base));
     assert_true(near(hazard_of(&z, 77, s), base));
     hazard_book(&z, 0, s, 30, 100, 1);
-    const double p = base * (30 + 20) / (100 * base + 20), all = (30 + 4) / (100 + 4 / p);
+    const double p = base * (30 + 30) / (100 * base + 30), all = (30 + 4) / (100 + 4 / p);
     assert_true(near(hazard_of(&z, 0, s), all));
     assert_true(near(hazard_of(&z, 77, s), all));
     hazard_book(&z, 77, s, 0, 180, 2);
-    const double q = base * (30 + 20) / (280 * base + 20), now = (30 + 4) / (280 + 4 / q);
+    const double q = base * (30 + 30) / (280 * base + 30), now = (30 + 4) / (280 + 4 / q);
     assert_true(1 / now < 20);
     assert_true(near(hazard_of(&z, 77, s), 20 * now / (180 + 20)));
     assert_true(near(hazard_of(&z, 78, s), now));
