@@ -39,7 +39,7 @@ struct seq_tile {
     float *m, *l;         /* [n_rows]: greatest score, sum of p */
 };
 
-/* Rows that are wanted next: the delta rule asks memory for them a little at a time, while it computes. */
+/* What is wanted next: the delta rule asks memory for it a little at a time, while it computes. */
 enum { SEQ_SOON = 5 };
 struct seq_soon {
     uint32_t n; /* of each, at most as many as the call has tokens; 0: none */
@@ -47,6 +47,7 @@ struct seq_soon {
         const float *rows; /* [n][D], or NULL */
         uint64_t stride;   /* floats */
     } at[SEQ_SOON];
+    const float *S; /* another head's, or NULL */
 };
 
 struct kern_seq {

@@ -24,12 +24,16 @@ struct delta {
     float *worker_mem;
 };
 
+/* Up to so many rows memory sets the time: a head's state comes in and goes out again. */
+enum { FEW_ROWS = 16 };
+
 struct layer_run {
     const struct delta *d;
     const struct delta_layer *l;
     struct rec *rec;
     const struct stretch *runs;
     uint32_t n_rows;
+    uint32_t heads, parts; /* key heads of a part, parts of a run */
     const float *u, *z, *alpha, *beta;
     float *y;
 };
@@ -94,15 +98,20 @@ static void convolve(const struct layer_run *x, const struct stretch *run, const
 }
 
 /* What value head h reads and writes of the block of tokens from i on; a key head's first value head asks
- * for the queries and keys too.  All at once, before the recurrence, the units would wait for it. */
+ * for the queries and keys too.  All at once, before the recurrence, the units would wait for it.  After
+ * the last block the state of the head that comes next, of a part whose key heads end at end. */
 static struct seq_soon soon_of(const struct layer_run *x, const struct stretch *run,
-                               const float *state, uint32_t h, uint32_t i)
+                               const float *state, uint32_t h, uint32_t end, uint32_t i)
 {
     const uint64_t K = x->d->s.n_k_heads, H = x->d->s.n_v_heads, D = x->d->s.dim;
     const uint64_t row = run->row + i;
     struct seq_soon soon = {.n = MIN(run->n - i, BLOCK)};
-    if (!soon.n)
+    if (!soon.n) {
+        const uint64_t next = h + K < H ? h + K : h % K + 1;
+        if (h + K < H || next < end)
+            soon.S = rec_s(x->rec, run->rec, x->l->index) + next * D * D;
         return soon;
+    }
     soon.at[0].rows = raw_row(x, run, state, (uint32_t)(2 * K + h), i);
     soon.at[1].rows = x->z + (h * x->n_rows + row) * D;
     soon.at[2].rows = x->y + (row * H + h) * D;
@@ -117,7 +126,7 @@ static struct seq_soon soon_of(const struct layer_run *x, const struct stretch *
 
 /* Tokens [i0, i0 + n) of a run through value head h; q and k are in the worker's scratch. */
 static void value_head(const struct layer_run *x, const struct stretch *run, const float *state,
-                       uint32_t h, uint32_t i0, uint32_t n, struct scratch *w)
+                       uint32_t h, uint32_t end, uint32_t i0, uint32_t n, struct scratch *w)
 {
     const struct delta_shape *s = &x->d->s;
     const struct kern_seq *seq = &x->d->k->seq;
@@ -129,7 +138,7 @@ static void value_head(const struct layer_run *x, const struct stretch *run, con
     }
     const float *z = x->z + (h * (uint64_t)x->n_rows + run->row + i0) * D;
     convolve(x, run, state, 2 * s->n_k_heads + h, i0, n, w->v);
-    const struct seq_soon soon = soon_of(x, run, state, h, i0 + n);
+    const struct seq_soon soon = soon_of(x, run, state, h, end, i0 + n);
     seq->gates(w->alpha, w->b, x->l->dt[h], x->l->a[h], n, w->decay, w->beta);
     seq->delta(rec_s(x->rec, run->rec, x->l->index) + (size_t)h * D * D, D, w->q, w->k, w->v,
                w->decay, w->beta, n, w->o, &soon);
@@ -150,15 +159,14 @@ static void move_conv_state(const struct layer_run *x, const struct stretch *run
                 raw_row(x, run, state, b, (int64_t)run->n - back + j), x->d->s.dim * sizeof(float));
 }
 
-/* One run through one key head and its value heads: nobody else reads these channels or states. */
-static void run_head(void *ctx, uint32_t part, uint32_t worker)
+/* One run through key head j and its value heads: nobody else reads these channels or states.  The part
+ * goes on with key heads up to end. */
+static void run_head(const struct layer_run *x, const struct stretch *run, uint32_t j, uint32_t end,
+                     struct scratch *w)
 {
-    const struct layer_run *x = ctx;
     const struct delta_shape *s = &x->d->s;
     const struct kern_seq *seq = &x->d->k->seq;
-    struct scratch *w = &x->d->workers[worker];
-    const struct stretch *run = &x->runs[part / s->n_k_heads];
-    const uint32_t K = s->n_k_heads, D = s->dim, j = part % K;
+    const uint32_t K = s->n_k_heads, D = s->dim;
     float *state = rec_conv(x->rec, run->rec, x->l->index);
     for (uint32_t i0 = 0; i0 < run->n; i0 += BLOCK) {
         const uint32_t n = MIN(run->n - i0, BLOCK);
@@ -170,7 +178,7 @@ static void run_head(void *ctx, uint32_t part, uint32_t worker)
             seq->l2norm(k, s->eps, 1, D, k);
         }
         for (uint32_t h = j; h < s->n_v_heads; h += K)
-            value_head(x, run, state, h, i0, n, w);
+            value_head(x, run, state, h, end, i0, n, w);
     }
     move_conv_state(x, run, state, j);
     move_conv_state(x, run, state, K + j);
@@ -178,10 +186,24 @@ static void run_head(void *ctx, uint32_t part, uint32_t worker)
         move_conv_state(x, run, state, 2 * K + h);
 }
 
+static void run_heads(void *ctx, uint32_t part, uint32_t worker)
+{
+    const struct layer_run *x = ctx;
+    const uint32_t begin = part % x->parts * x->heads;
+    const uint32_t end = MIN(begin + x->heads, x->d->s.n_k_heads);
+    for (uint32_t j = begin; j < end; j++)
+        run_head(x, &x->runs[part / x->parts], j, end, &x->d->workers[worker]);
+}
+
 void delta_forward(struct delta *d, const struct delta_layer *l, struct rec *rec,
                    const struct stretch *runs, uint32_t n_runs, uint32_t n_rows, const float *u,
                    const float *z, const float *alpha, const float *beta, float *y)
 {
-    struct layer_run x = {d, l, rec, runs, n_rows, u, z, alpha, beta, y};
-    pool_run(d->pool, n_runs * d->s.n_k_heads, run_head, &x);
+    const uint32_t K = d->s.n_k_heads;
+    struct layer_run x = {d, l, rec, runs, n_rows, 1, K, u, z, alpha, beta, y};
+    if (n_rows <= FEW_ROWS) { /* heads whose states follow one another */
+        x.heads = MIN(K, MAX(1, n_runs * K / (2 * pool_n_threads(d->pool))));
+        x.parts = (uint32_t)ceil_div(K, x.heads);
+    }
+    pool_run(d->pool, n_runs * x.parts, run_heads, &x);
 }
