@@ -302,8 +302,9 @@ enum { FEW_TOKENS = 16 };
 /* How rows are cut.  Many tokens: equal parts of some tens of microseconds of arithmetic.
  *
  * Few tokens: a part's memory must first begin to flow, so that parts of 64 KiB get but 80 % of what long
- * ones do.  In a round each thread gets an equal part of three quarters of what is left, and of all that
- * is left in the last:
+ * ones do.  In a round each thread gets an equal part of two thirds of what is left, and of all that is
+ * left in the last.  (Three quarters: once in ten times a thread waits 27 us for the other; half: never, but
+ * there are more parts.)
  *
  *     | thread 0         | thread 1         | 0   | 1   | 0 | 1 |
  */
@@ -314,7 +315,7 @@ struct cut {
     uint32_t n_parts;
 };
 
-enum { LAST_PART = 32 << 10 }; /* bytes; about what the threads' ends may lie apart */
+enum { LEAVE = 3, LAST_PART = 16 << 10 }; /* bytes; about what the threads' ends may lie apart */
 
 /* rows with so many bytes of weights, times n tokens. */
 static struct cut cut_make(const struct pool *pool, uint64_t rows, uint64_t bytes, uint64_t cols,
@@ -326,7 +327,8 @@ static struct cut cut_make(const struct pool *pool, uint64_t rows, uint64_t byte
         c.n_parts = (uint32_t)ceil_div(rows, c.step);
         return c;
     }
-    for (uint64_t left = bytes / c.n_threads; c.n_threads > 1 && left > 4 * LAST_PART; left /= 4)
+    for (uint64_t left = bytes / c.n_threads; c.n_threads > 1 && left > LEAVE * LAST_PART;
+         left /= LEAVE)
         c.n_rounds++;
     c.n_parts = c.n_threads * c.n_rounds;
     return c;
@@ -340,8 +342,8 @@ static uint64_t cut_begin(const struct cut *c, uint32_t part)
     const uint32_t round = part / c->n_threads;
     uint64_t left = c->rows;
     for (uint32_t r = 0; r < MIN(round, c->n_rounds); r++)
-        left = r + 1 < c->n_rounds ? left / 4 : 0;
-    const uint64_t take = round + 1 < c->n_rounds ? left - left / 4 : left;
+        left = r + 1 < c->n_rounds ? left / LEAVE : 0;
+    const uint64_t take = round + 1 < c->n_rounds ? left - left / LEAVE : left;
     const uint64_t begin = c->rows - left + take * (part % c->n_threads) / c->n_threads;
     return MIN(round_up(begin, PANEL_ROWS), c->rows);
 }
