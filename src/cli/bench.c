@@ -16,7 +16,7 @@ struct bench_rig {
     struct bench_cost cost;
     struct pool *pool;
     struct roof_probe *probe;
-    struct roof *roofs; /* [n_roofs] as they were measured */
+    struct roof *roofs; /* [n_roofs] of the samples so far */
     uint32_t n_roofs, cap_roofs;
     struct model *model;
     struct kv *kv;
@@ -144,12 +144,6 @@ static enum rc roofs_grow(struct bench_rig *b, uint32_t n, struct err *err)
     return RC_OK;
 }
 
-static void take_roof(struct bench_rig *b)
-{
-    assert(b->n_roofs < b->cap_roofs);
-    b->roofs[b->n_roofs++] = roof_measure(b->probe);
-}
-
 static struct bench_roof roofs_of(const struct roof *r, uint32_t n)
 {
     struct hist int8, f32, read;
@@ -188,8 +182,8 @@ enum rc bench_open(const struct bench_opts *o, struct bench_rig **out, struct er
         rc = kern_pick(o->isa, &k, err);
     if (!rc)
         rc = roof_new(k, b->pool, &b->probe, err);
-    if (!rc && !(rc = roofs_grow(b, 1, err)))
-        take_roof(b);
+    if (!rc && !(rc = roofs_grow(b, 1, err))) /* in case there is no sample */
+        b->roofs[b->n_roofs++] = roof_measure(b->probe);
     const struct model_opts mo = {.pool = b->pool,
                                   .lg = o->lg,
                                   .isa = o->isa,
@@ -296,23 +290,55 @@ static enum rc go_deep(struct bench_rig *b, rec_slot slot, uint32_t depth, struc
     return rc;
 }
 
-/* One sample; its seconds in *s. */
-static enum rc sample(struct bench_rig *b, rec_slot slot, enum bench_kind kind, const token *tokens,
-                      uint32_t n, double *s, struct model_profile *profile, struct err *err)
+/* Tokens decoded between two passes over memory. */
+enum { DECODE_SLICE = 8 };
+
+/* tokens [n] behind t; adds the seconds to *s, and in a decode what memory gave in between to reads. */
+static enum rc timed(struct bench_rig *b, struct kv_table *t, rec_slot slot, enum bench_kind kind,
+                     const token *tokens, uint32_t n, double *s, struct hist *reads,
+                     struct err *err)
 {
+    const bool decode = kind == BENCH_DECODE;
+    const uint32_t slice = decode ? DECODE_SLICE : n;
+    for (uint32_t i = 0; i < n; i += slice) {
+        if (i)
+            hist_add(reads, roof_read(b->probe));
+        const uint64_t start = clock_mono_ns();
+        const enum rc rc = evaluate(b, t, slot, tokens + i, MIN(slice, n - i),
+                                    decode ? 1 : model_info(b->model)->max_batch, decode, err);
+        *s += (double)(clock_mono_ns() - start) * 1e-9;
+        if (rc)
+            return rc;
+    }
+    return RC_OK;
+}
+
+/* One sample; its seconds in *s, what the machine could do meanwhile in *roof. */
+static enum rc sample(struct bench_rig *b, rec_slot slot, enum bench_kind kind, const token *tokens,
+                      uint32_t n, double *s, struct roof *roof, struct model_profile *profile,
+                      struct err *err)
+{
+    struct hist reads;
     struct kv_table t;
     kv_table_init(&t);
     enum rc rc = kv_table_fork(b->kv, &b->kv_deep, b->depth, &t, err);
     if (rc)
         return rc;
     snap_restore(b->snap_deep, b->rec, slot);
+    hist_init(&reads);
+    const struct roof before = roof_measure(b->probe);
     model_set_profile(b->model, profile);
-    const uint64_t start = clock_mono_ns();
-    rc =
-        evaluate(b, &t, slot, tokens, n, kind == BENCH_DECODE ? 1 : model_info(b->model)->max_batch,
-                 kind == BENCH_DECODE, err);
-    *s = (double)(clock_mono_ns() - start) * 1e-9;
+    *s = 0;
+    rc = timed(b, &t, slot, kind, tokens, n, s, &reads, err);
     model_set_profile(b->model, NULL);
+    const struct roof after = roof_measure(b->probe);
+    *roof = roof_better(&before, &after);
+    if (reads.n) {
+        hist_add(&reads, before.read_bytes);
+        hist_add(&reads, after.read_bytes);
+        roof->read_bytes = hist_quantile(&reads, 0.75);
+    }
+    hist_release(&reads);
     kv_table_release(b->kv, &t);
     return rc;
 }
@@ -341,14 +367,14 @@ void bench_result_release(struct bench_result *r)
     *r = (struct bench_result){0};
 }
 
-/* Sample i was taken between roofs i and i + 1. */
+/* roofs [n_samples] */
 static void hold_to_roofs(const struct bench_rig *b, const struct roof *roofs,
                           struct bench_result *out)
 {
     const struct model_info *m = model_info(b->model);
     const uint32_t step = out->kind == BENCH_DECODE ? 1 : m->max_batch;
     for (uint32_t i = 0; i < out->n_samples; i++) {
-        const struct roof r = roof_better(&roofs[i], &roofs[i + 1]);
+        const struct roof r = roofs[i];
         out->least_s[i] = 0;
         for (uint32_t at = 0; at < out->n_tokens; at += step) {
             const uint32_t rows = MIN(step, out->n_tokens - at), depth = out->n_depth + at;
@@ -356,7 +382,7 @@ static void hold_to_roofs(const struct bench_rig *b, const struct roof *roofs,
             out->attn_least_s += attn_least_seconds(&b->cost, &r, rows, depth);
         }
     }
-    out->roof = roofs_of(roofs, out->n_samples + 1);
+    out->roof = roofs_of(roofs, out->n_samples);
 }
 
 enum rc bench_run(struct bench_rig *b, enum bench_kind kind, uint32_t n_tokens, uint32_t n_depth,
@@ -374,11 +400,11 @@ enum rc bench_run(struct bench_rig *b, enum bench_kind kind, uint32_t n_tokens, 
                 : err_set(err, RC_NOMEM, "no memory for %u tokens", n_tokens);
     const uint32_t first = b->n_roofs;
     double warm_up; /* one that does not count: caches and clocks come up */
-    if (!rc && !(rc = roofs_grow(b, n_samples + 1, err)))
-        rc = sample(b, slot, kind, tokens, MIN(n_tokens, 64), &warm_up, NULL, err);
+    struct roof ignored;
+    if (!rc && !(rc = roofs_grow(b, n_samples, err)))
+        rc = sample(b, slot, kind, tokens, MIN(n_tokens, 64), &warm_up, &ignored, NULL, err);
     for (uint32_t i = 0; i < n_samples && !rc; i++) {
-        take_roof(b);
-        rc = sample(b, slot, kind, tokens, n_tokens, &out->s[i],
+        rc = sample(b, slot, kind, tokens, n_tokens, &out->s[i], &b->roofs[b->n_roofs++],
                     b->o.profile ? &out->profile : NULL, err);
         out->n_samples++;
     }
@@ -388,7 +414,6 @@ enum rc bench_run(struct bench_rig *b, enum bench_kind kind, uint32_t n_tokens, 
         bench_result_release(out);
         return rc;
     }
-    take_roof(b);
     hold_to_roofs(b, b->roofs + first, out);
     return RC_OK;
 }

@@ -28,7 +28,8 @@ NODISCARD enum rc bench_cost_of(const struct gguf *g, struct bench_cost *out, st
 
 enum bench_kind { BENCH_PREFILL, BENCH_DECODE, BENCH_SNAPSHOT };
 
-/* Rooflines as measured before and after every sample. */
+/* Rooflines as measured around every sample; reading memory in a decode between its tokens too, where
+ * the upper quartile of the passes counts: some are interrupted. */
 struct bench_roof {
     struct roof median;
     double read_min, read_max; /* of read_bytes */

@@ -48,7 +48,7 @@ static void read_part(void *ctx, uint32_t part, uint32_t worker)
     b->part[part].ops = READ_BYTES / PARTS;
 }
 
-/* Operations a second over some ms, a mean like that of what is timed next to it: the best of short
+/* Operations a second over at least so many ms, a mean like that of what is timed next to it: the best of short
  * runs would find the gaps between the neighbours' work, which no longer run does. */
 static double rate(struct roof_probe *b, pool_fn *fn, uint64_t ms)
 {
@@ -97,6 +97,11 @@ struct roof roof_measure(struct roof_probe *b)
     r.f32_ops = rate(b, fma_part, ARITH_MS);
     r.read_bytes = rate(b, read_part, READ_MS);
     return r;
+}
+
+double roof_read(struct roof_probe *b)
+{
+    return rate(b, read_part, 0);
 }
 
 struct roof roof_better(const struct roof *a, const struct roof *b)

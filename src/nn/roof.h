@@ -1,8 +1,8 @@
 /* roof.h - what this machine can do at best with a kernel table: the rooflines a bench is held to.
  *
  * A machine shared with others does not keep its speed: memory bandwidth may double or halve within
- * minutes.  So a roof is measured next to each thing that is timed, before it and after it, and the
- * better of the two is what it is held to.
+ * seconds.  So a roof is measured next to each thing that is timed: before it, after it, and where that
+ * can be done in between.
  */
 #ifndef HOLDFAST_NN_ROOF_H
 #define HOLDFAST_NN_ROOF_H
@@ -25,6 +25,8 @@ NODISCARD enum rc roof_new(const struct kern *k, struct pool *pool, struct roof_
 void roof_free(struct roof_probe *p);
 /* Takes some 40 ms. */
 struct roof roof_measure(struct roof_probe *p);
+/* Reads the 256 MiB once: bytes a second. */
+double roof_read(struct roof_probe *p);
 struct roof roof_better(const struct roof *a, const struct roof *b);
 
 #endif
