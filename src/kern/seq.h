@@ -13,7 +13,7 @@
 
 #include "base/base.h"
 
-enum seq_kv { SEQ_F16, SEQ_F32, SEQ_Q8_0, SEQ_N_KV };
+enum seq_kv { SEQ_F16, SEQ_F32, SEQ_Q8_0, SEQ_I16, SEQ_N_KV };
 
 /* K and V of one head in one page of SEQ_PAGE positions t and D columns d (D % 32 == 0).
  *
@@ -21,8 +21,11 @@ enum seq_kv { SEQ_F16, SEQ_F32, SEQ_Q8_0, SEQ_N_KV };
  *      q8_0       [SEQ_PAGE / 16][D / 32] of { f16 scale[16]; int8 q[32][16] }
  *   V  f16, f32   [D / 32][SEQ_PAGE][32]            element (d / 32, t, d % 32)
  *      q8_0       [D / 32] of { f16 scale[SEQ_PAGE]; int8 q[SEQ_PAGE][32] }
+ *   K  i16        { f32 step[SEQ_PAGE]; int16 k[SEQ_PAGE / 16][D / 2][16][2] }
+ *   V  i16        { f32 step[SEQ_PAGE]; int16 v[D / 32][SEQ_PAGE / 2][32][2] }, positions in pairs
  *
- * 16 positions stand side by side in K and 32 columns in V: these are the lanes.
+ * 16 positions stand side by side in K and 32 columns in V: these are the lanes.  i16 is an integer times the
+ * step of its row; seq_i16.inc says which.
  */
 enum { SEQ_PAGE = 64 };
 /* Dimensions of heads: D and the delta rule's d are multiples of these and at most SEQ_MAX_DIM. */
@@ -30,11 +33,11 @@ enum { SEQ_KV_STEP = 32, SEQ_STATE_STEP = 16, SEQ_MAX_DIM = 512, SEQ_MAX_TAPS = 
 
 /* Rows of queries against one KV head.  Row r attends to positions 0 .. last[r]; last never decreases
  * with r.  Rows are taken in groups of at most SEQ_GROUP; pack_q puts them into q. */
-enum { SEQ_GROUP = 12 };
+enum { SEQ_GROUP = 12, SEQ_SCRATCH = SEQ_GROUP * SEQ_PAGE * 3 / 2 };
 struct seq_tile {
     uint32_t n_rows, dim; /* dim: D */
     const uint32_t *last; /* [n_rows] */
-    const float *q;       /* packed: group after group, [D][rows of the group] */
+    const void *q;        /* packed: group after group, for each D floats a row (pack_q) */
     float *o;             /* [n_rows][D]: sums of p v, not yet divided */
     float *m, *l;         /* [n_rows]: greatest score, sum of p */
 };
@@ -75,12 +78,14 @@ struct kern_seq {
     /* Row t of a page: k [D], v [D] converted and laid out as above. f16 saturates at 65504. */
     void (*kv_put[SEQ_N_KV])(const float *k, const float *v, uint32_t dim, uint32_t t, void *k_page,
                              void *v_page);
-    /* Row r of n_rows: q [D] into its place in packed. */
-    void (*pack_q)(const float *q, uint32_t dim, uint32_t r, uint32_t n_rows, float *packed);
+    /* Row r of n_rows: q [D] into its place in packed, where a group is f32 [D][rows]; for i16
+     * int16 [D / 2][rows][2], then f32 step[rows]. */
+    void (*pack_q[SEQ_N_KV])(const float *q, uint32_t dim, uint32_t r, uint32_t n_rows,
+                             void *packed);
     /* Empty sums, to begin a span. */
     void (*attn_begin)(const struct seq_tile *t);
     /* Adds the page whose first position is pos; pages come in order.  Positions after last[r] are
-     * not read for row r. scratch: SEQ_GROUP * SEQ_PAGE floats. */
+     * not read for row r. scratch: SEQ_SCRATCH floats. */
     void (*attn_page[SEQ_N_KV])(const struct seq_tile *t, uint32_t pos, const void *k_page,
                                 const void *v_page, float *scratch);
     /* Adds the sums of one span (o, m, l) of a row to the row's total, spans in order; the first one

@@ -8,7 +8,7 @@
 
 static_assert((int)SEQ_PAGE == (int)KV_PAGE, "a KV page is an attention page");
 static_assert((int)SEQ_F16 == (int)KV_F16 && (int)SEQ_F32 == (int)KV_F32 &&
-                  (int)SEQ_Q8_0 == (int)KV_Q8_0,
+                  (int)SEQ_Q8_0 == (int)KV_Q8_0 && (int)SEQ_I16 == (int)KV_I16,
               "kern's and state's types of KV are numbered alike");
 static_assert(ATTN_SPAN % KV_PAGE == 0, "spans are whole pages");
 
@@ -68,7 +68,7 @@ struct layer_run {
 static uint64_t scratch_floats(const struct attn *a)
 {
     const uint64_t rows = (uint64_t)a->tile_tokens * a->gqa;
-    return round_up(rows * a->s.head_dim * 3 + rows * 5 + SEQ_GROUP * SEQ_PAGE, 16);
+    return round_up(rows * a->s.head_dim * 3 + rows * 5 + SEQ_SCRATCH, 16);
 }
 
 static void divide_scratch(struct attn *a)
@@ -80,7 +80,7 @@ static void divide_scratch(struct attn *a)
         s->q = p, p += rows * a->s.head_dim;
         s->o = p, p += rows * a->s.head_dim;
         s->o_sum = p, p += rows * a->s.head_dim;
-        s->page = p, p += SEQ_GROUP * SEQ_PAGE;
+        s->page = p, p += SEQ_SCRATCH;
         s->m = p, p += rows;
         s->l = p, p += rows;
         s->m_sum = p, p += rows;
@@ -220,7 +220,8 @@ static void run_item(void *arg, uint32_t part, uint32_t worker)
     /* row r: token t0 + r / gqa, head kv_head * gqa + r % gqa */
     for (uint32_t r = 0; r < n_rows; r++) {
         const uint32_t t = it->t0 + r / a->gqa;
-        seq->pack_q(query(x, run, t, it->kv_head * a->gqa + r % a->gqa), D, r, n_rows, w->q);
+        seq->pack_q[a->s.kv_type](query(x, run, t, it->kv_head * a->gqa + r % a->gqa), D, r, n_rows,
+                                  w->q);
         w->last[r] = run->pos + t;
         w->m_sum[r] = -INFINITY;
     }

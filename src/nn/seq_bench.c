@@ -149,13 +149,13 @@ struct attn_case {
     struct seq_tile tile;
     void *K, *V;
     uint32_t n_pages;
-    float scratch[SEQ_GROUP * SEQ_PAGE];
+    float scratch[SEQ_SCRATCH];
 };
 
 static void run_attn(void *ctx)
 {
     struct attn_case *c = ctx;
-    const size_t bytes = (size_t)SEQ_PAGE * c->tile.dim * 4;
+    const size_t bytes = (size_t)SEQ_PAGE * c->tile.dim * 4; /* of the widest type */
     c->k->seq.attn_begin(&c->tile);
     for (uint32_t i = 0; i < c->n_pages; i++)
         c->k->seq.attn_page[c->type](&c->tile, i * SEQ_PAGE, (char *)c->K + i * bytes,
@@ -165,7 +165,7 @@ static void run_attn(void *ctx)
 static void bench_attn(const struct kern *k, enum seq_kv type, uint32_t rows)
 {
     enum { D = 256, PAGES = 8 };
-    static const char *const names[] = {"f16", "f32", "q8_0"};
+    static const char *const names[] = {"f16", "f32", "q8_0", "i16"};
     const size_t page = (size_t)SEQ_PAGE * D;
     float *row = randoms(D);
     struct attn_case c = {.k = k, .type = type, .n_pages = PAGES};
@@ -178,15 +178,18 @@ static void bench_attn(const struct kern *k, enum seq_kv type, uint32_t rows)
     uint32_t last[96];
     for (uint32_t i = 0; i < rows; i++)
         last[i] = PAGES * SEQ_PAGE - 1;
-    float *q = randoms((size_t)rows * D), *o = randoms((size_t)rows * D), m[96], l[96];
-    c.tile = (struct seq_tile){rows, D, last, q, o, m, l};
+    float *packed = randoms((size_t)rows * D);
+    for (uint32_t r = 0; r < rows; r++)
+        k->seq.pack_q[type](row, D, r, rows, packed);
+    float *o = randoms((size_t)rows * D), m[96], l[96];
+    c.tile = (struct seq_tile){rows, D, last, packed, o, m, l};
     const double s = time_of(run_attn, &c);
     printf("  attention %-4s, %2u rows       %7.3f us a page and row, %6.1f GFLOPS\n", names[type],
            rows, s * 1e6 / PAGES / rows, 4.0 * D * SEQ_PAGE * PAGES * rows / s * 1e-9);
     mem_free(c.K);
     mem_free(c.V);
     mem_free(row);
-    mem_free(q);
+    mem_free(packed);
     mem_free(o);
 }
 
@@ -244,6 +247,7 @@ int main(int argc, char **argv)
             bench_attn(k, type, 4);
         }
         bench_attn(k, SEQ_F16, 1);
+        bench_attn(k, SEQ_I16, 1);
         bench_rows(k);
     }
     return 0;

@@ -4,7 +4,8 @@
 
 static_assert(KV_PAGE % 32 == 0, "kernels walk a page in groups of 32 rows");
 
-static const char *const kv_names[] = {[KV_F16] = "f16", [KV_F32] = "f32", [KV_Q8_0] = "q8_0"};
+static const char *const kv_names[] = {[KV_F16] = "f16", [KV_F32] = "f32", [KV_Q8_0] = "q8_0",
+                                       [KV_I16] = "i16"};
 
 const char *kv_type_name(enum kv_type t)
 {
@@ -27,6 +28,8 @@ uint64_t shape_row_bytes(const struct shape *s)
         return 4 * (uint64_t)s->head_dim;
     if (s->kv_type == KV_F16)
         return 2 * (uint64_t)s->head_dim;
+    if (s->kv_type == KV_I16)
+        return 4 + 2 * (uint64_t)s->head_dim;
     assert(s->kv_type == KV_Q8_0 && s->head_dim % 32 == 0);
     return 34 * ((uint64_t)s->head_dim / 32); /* f16 scale and 32 int8 per block */
 }

@@ -6,7 +6,8 @@
 
 enum { KV_PAGE = 64 }; /* tokens in a KV page; also the attention block (absolute positions) */
 
-enum kv_type { KV_F16, KV_F32, KV_Q8_0 };
+/* The numbers are those of the disk format.  i16: an f32 step for each row and int16 multiples of it. */
+enum kv_type { KV_F16, KV_F32, KV_Q8_0, KV_I16 };
 const char *kv_type_name(enum kv_type t); /* "?" when there is none */
 /* Of a name in either case; false when there is none, and *out is left alone. */
 bool kv_type_parse(const char *name, enum kv_type *out);
@@ -23,7 +24,7 @@ struct shape {
 };
 
 /* One row of K or V: head_dim elements of the kv_type; q8_0 takes an f16 scale and 32 int8 for each 32
- * elements (head_dim % 32 == 0). */
+ * elements (head_dim % 32 == 0), i16 an f32 and head_dim int16. */
 uint64_t shape_row_bytes(const struct shape *s);
 /* K and V of one token over all attention layers. */
 uint64_t shape_token_bytes(const struct shape *s);
