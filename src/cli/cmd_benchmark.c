@@ -100,7 +100,7 @@ static enum opts_result parse(struct bench *b, int argc, char **argv)
         {"-ub --ubatch-size", OPT_U32, &b->n_ubatch, .arg = "N", .help = "rows of a forward (512)",
          .min = 1, .max = 1 << 16},
         {"-ctk --cache-type-k", OPT_STR, &b->kv_name, .arg = "TYPE",
-         .help = "KV type: f16, f32, q8_0 (f16)"},
+         .help = "KV type: i16, f16, f32, q8_0 (i16)"},
         {"-o --output", OPT_STR, &b->output, .arg = "FORMAT", .help = "md, json or csv (md)"},
         {"--profile", OPT_FLAG, &b->profile, .help = "share of time per operator"},
         {"--errors", OPT_FLAG, &b->errors,
@@ -133,7 +133,7 @@ static enum opts_result parse(struct bench *b, int argc, char **argv)
         !parse_name("-o", b->output, formats, COUNT_OF(formats), &format))
         return OPTS_ERROR;
     if (!kv_type_parse(b->kv_name, &b->kv_type)) {
-        fprintf(stderr, "holdfast bench: -ctk is one of f16 f32 q8_0\n");
+        fprintf(stderr, "holdfast bench: -ctk is one of i16 f16 f32 q8_0\n");
         return OPTS_ERROR;
     }
     b->format = (enum format)format;
@@ -477,7 +477,7 @@ int cmd_bench(int argc, char **argv)
                       .threads = "0",
                       .depths = "0",
                       .output = "md",
-                      .kv_name = "f16",
+                      .kv_name = kv_type_name(KV_DEFAULT),
                       .n_samples = 5,
                       .n_ubatch = 512};
     const enum opts_result parsed = parse(&b, argc, argv);

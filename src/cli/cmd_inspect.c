@@ -399,14 +399,14 @@ static int print_report(struct inspect *in, bool json, bool with_tensors)
 int cmd_inspect(int argc, char **argv)
 {
     struct inspect in = {0};
-    const char *kv = "f16", *key = NULL;
+    const char *kv = kv_type_name(KV_DEFAULT), *key = NULL;
     bool json = false, tensors = true;
     const struct opt table[] = {
         {"--json", OPT_FLAG, &json, .help = "one JSON object instead of text"},
         {"--tensors !--no-tensors", OPT_FLAG, &tensors, .help = "list every tensor (default: yes)"},
         {"--key", OPT_STR, &key, .arg = "NAME", .help = "only this key, its whole value"},
         {"-ctk --cache-type-k", OPT_STR, &kv, .arg = "TYPE",
-         .help = "KV cache type to reckon with: f16, f32 or q8_0 (f16)"},
+         .help = "KV cache type to reckon with: i16, f16, f32 or q8_0 (i16)"},
     };
     const struct opts o = {
         .command = "inspect",
@@ -422,7 +422,7 @@ int cmd_inspect(int argc, char **argv)
     if (parsed)
         return opts_status(parsed);
     if (!kv_type_parse(kv, &in.kv_type)) {
-        fprintf(stderr, "holdfast inspect: --cache-type-k is f16, f32 or q8_0, not '%s'\n", kv);
+        fprintf(stderr, "holdfast inspect: --cache-type-k is i16, f16, f32 or q8_0, not '%s'\n", kv);
         return 2;
     }
     struct gguf *g;

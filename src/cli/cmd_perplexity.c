@@ -44,7 +44,7 @@ static enum opts_result parse(struct perplexity *p, int argc, char **argv)
         {"-ub --ubatch-size", OPT_U32, &p->n_ubatch, .arg = "N", .help = "rows of a forward (512)",
          .min = 1, .max = 1 << 16},
         {"-ctk --cache-type-k", OPT_STR, &p->kv_name, .arg = "TYPE",
-         .help = "KV type: f16, f32, q8_0 (f16)"},
+         .help = "KV type: i16, f16, f32, q8_0 (i16)"},
         {"--isa", OPT_STR, &p->isa, .arg = "NAME", .help = "kernel table (the best there is)",
          .env = "HOLDFAST_ISA"},
         {"--no-repack -nr", OPT_FLAG, &p->no_repack, .help = "use the file's layout of weights"},
@@ -65,7 +65,7 @@ static enum opts_result parse(struct perplexity *p, int argc, char **argv)
     }
     if (kv_type_parse(p->kv_name, &p->kv_type))
         return OPTS_OK;
-    fprintf(stderr, "holdfast perplexity: -ctk is one of f16, f32, q8_0\n");
+    fprintf(stderr, "holdfast perplexity: -ctk is one of i16, f16, f32, q8_0\n");
     return OPTS_ERROR;
 }
 
@@ -137,7 +137,7 @@ static enum rc run(struct perplexity *p, struct err *err)
 
 int cmd_perplexity(int argc, char **argv)
 {
-    struct perplexity p = {.kv_name = "f16",
+    struct perplexity p = {.kv_name = kv_type_name(KV_DEFAULT),
                            .n_ubatch = 512,
                            .o = {.n_ctx = 512, .bos = -1},
                            .lg = {.level = LOG_INFO, .out = stderr}};

@@ -112,7 +112,7 @@ static enum rc model_sizes(struct replay *r, struct err *err)
     enum rc rc = gguf_open(r->model, &g, err);
     if (rc)
         return err_wrap(err, rc, "--model: neither 35b nor 0.8b nor a model file");
-    rc = model_describe(g, KV_F16, &info, err);
+    rc = model_describe(g, KV_DEFAULT, &info, err);
     if (!rc) {
         r->snap_bytes = shape_snap_bytes(&info.shape);
         r->token_bytes = shape_token_bytes(&info.shape);

@@ -79,7 +79,7 @@ static enum opts_result parse(struct settings *s, int argc, char **argv)
          .help = "accepted; -t serves both", .min = -1, .max = POOL_MAX_THREADS,
          .given = &s->n_threads_batch_given},
         {"-ctk --cache-type-k", OPT_STR, &s->type_k, .arg = "TYPE",
-         .help = "KV type: f16, f32, q8_0 (f16)", .env = "LLAMA_ARG_CACHE_TYPE_K"},
+         .help = "KV type: i16, f16, f32, q8_0 (i16)", .env = "LLAMA_ARG_CACHE_TYPE_K"},
         {"-ctv --cache-type-v", OPT_STR, &s->type_v, .arg = "TYPE", .help = "the same as -ctk",
          .env = "LLAMA_ARG_CACHE_TYPE_V"},
         {"--chat-template-file", OPT_STR, &h->template_path, .arg = "FILE",
@@ -295,11 +295,11 @@ static bool set_keys(struct settings *s)
 
 static bool set_kv_type(struct settings *s)
 {
-    enum kv_type k = KV_F16, v = KV_F16;
+    enum kv_type k = KV_DEFAULT, v = KV_DEFAULT;
     if (s->type_k && !kv_type_parse(s->type_k, &k))
-        return wrong("--cache-type-k is f16, f32 or q8_0");
+        return wrong("--cache-type-k is i16, f16, f32 or q8_0");
     if (s->type_v && !kv_type_parse(s->type_v, &v))
-        return wrong("--cache-type-v is f16, f32 or q8_0");
+        return wrong("--cache-type-v is i16, f16, f32 or q8_0");
     if (s->type_k && s->type_v && k != v)
         return wrong("--cache-type-k and --cache-type-v must be the same");
     s->host.kv_type = s->type_k ? k : v;

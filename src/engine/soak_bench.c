@@ -56,7 +56,7 @@ static enum rc open_model(struct bench *b, struct err *err)
         rc = vocab_open(b->g, &b->vocab, err);
     if (!rc)
         rc = pool_new(&po, &b->pool, err);
-    const struct model_opts o = {.pool = b->pool, .kv_type = KV_F16, .max_batch = 256};
+    const struct model_opts o = {.pool = b->pool, .kv_type = KV_DEFAULT, .max_batch = 256};
     return rc ? rc : model_open(b->g, &o, &b->model, err);
 }
 

@@ -279,12 +279,12 @@ static void check_model(const char *preset, enum dtype type, const enum kv_type 
     gguf_close(g);
 }
 
-static const enum kv_type all_kv[] = {KV_F16, KV_F32, KV_Q8_0};
+static const enum kv_type all_kv[] = {KV_I16, KV_F16, KV_F32, KV_Q8_0};
 
 static void f32_weights_keep_their_bits(void **state)
 {
     (void)state;
-    check_model("tiny", DT_F32, all_kv, 3);
+    check_model("tiny", DT_F32, all_kv, 4);
     check_model("tiny-moe", DT_F32, all_kv, 2);
 }
 

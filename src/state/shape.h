@@ -6,8 +6,8 @@
 
 enum { KV_PAGE = 64 }; /* tokens in a KV page; also the attention block (absolute positions) */
 
-/* The numbers are those of the disk format.  i16: an f32 step for each row and int16 multiples of it. */
-enum kv_type { KV_F16, KV_F32, KV_Q8_0, KV_I16 };
+/* Numbered as on disk (docs/formats/cache-dir.md).  i16: int16 multiples of a step that each row has. */
+enum kv_type { KV_F16, KV_F32, KV_Q8_0, KV_I16, KV_DEFAULT = KV_I16 };
 const char *kv_type_name(enum kv_type t); /* "?" when there is none */
 /* Of a name in either case; false when there is none, and *out is left alone. */
 bool kv_type_parse(const char *name, enum kv_type *out);

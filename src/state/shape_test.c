@@ -45,6 +45,8 @@ static void the_kv_type_scales_the_row(void **state)
     assert_int_equal(shape_row_bytes(&s), 1024);
     s.kv_type = KV_Q8_0;
     assert_int_equal(shape_row_bytes(&s), 272);
+    s.kv_type = KV_I16;
+    assert_int_equal(shape_row_bytes(&s), 516);
 }
 
 static void a_shape_without_delta_layers_has_an_empty_snapshot(void **state)

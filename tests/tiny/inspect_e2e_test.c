@@ -92,7 +92,7 @@ static void inspect_tells_what_a_made_model_costs(void **state)
     assert_int_equal(holdfast(*state, "inspect a.gguf", &out), 0);
     static const char *const lines[] = {"general.architecture", "blk.7.ffn_down_exps.weight",
                                         "32 x 64 x 8", "snapshot    166.5 KiB",
-                                        "KV (f16)    512 B"};
+                                        "KV (i16)    544 B"};
     for (size_t i = 0; i < COUNT_OF(lines); i++)
         if (!strstr(out.p, lines[i]))
             fail_msg("no '%s' in\n%s", lines[i], out.p);
