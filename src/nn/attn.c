@@ -13,7 +13,7 @@ static_assert((int)SEQ_F16 == (int)KV_F16 && (int)SEQ_F32 == (int)KV_F32 &&
 static_assert(ATTN_SPAN % KV_PAGE == 0, "spans are whole pages");
 
 enum {
-    QUERY_ROWS = 8 * SEQ_GROUP, /* query rows against one KV head; q and o of a tile stay in L2 */
+    QUERY_ROWS = 16 * SEQ_GROUP, /* query rows against one KV head; q and o of a tile stay in L2 */
     ITEMS_PER_THREAD = 4,       /* fewer than that: spans are shared out as well */
 };
 

@@ -188,7 +188,8 @@ static void bench_attn(const struct kern *k, enum seq_kv type, uint32_t rows, ui
     c.tile = (struct seq_tile){rows, D, last, packed, o, m, l};
     const double s = time_of(run_attn, &c);
     printf("  attention %-4s, %2u rows%s   %7.3f us a page and row, %6.1f GFLOPS\n", names[type],
-           rows, pages > FEW ? ", far" : "     ", s * 1e6 / pages / rows, 4.0 * D * SEQ_PAGE * pages * rows / s * 1e-9);
+           rows, pages > FEW ? ", far" : "     ", s * 1e6 / pages / rows,
+           4.0 * D * SEQ_PAGE * pages * rows / s * 1e-9);
     mem_free(c.K);
     mem_free(c.V);
     mem_free(row);

@@ -4,8 +4,8 @@
 
 static_assert(KV_PAGE % 32 == 0, "kernels walk a page in groups of 32 rows");
 
-static const char *const kv_names[] = {[KV_F16] = "f16", [KV_F32] = "f32", [KV_Q8_0] = "q8_0",
-                                       [KV_I16] = "i16"};
+static const char *const kv_names[] = {
+    [KV_F16] = "f16", [KV_F32] = "f32", [KV_Q8_0] = "q8_0", [KV_I16] = "i16"};
 
 const char *kv_type_name(enum kv_type t)
 {
