@@ -40,6 +40,8 @@ struct seq_tile {
     const void *q;        /* packed: group after group, for each D floats a row (pack_q) */
     float *o;             /* [n_rows][D]: sums of p v, not yet divided */
     float *m, *l;         /* [n_rows]: greatest score, sum of p */
+    const void
+        *next_k; /* the K that will be wanted after this one, or NULL: to be asked for early */
 };
 
 /* What is wanted next: the delta rule asks memory for it a little at a time, while it computes. */

@@ -13,8 +13,9 @@ static_assert((int)SEQ_F16 == (int)KV_F16 && (int)SEQ_F32 == (int)KV_F32 &&
 static_assert(ATTN_SPAN % KV_PAGE == 0, "spans are whole pages");
 
 enum {
+    SPAN_PAGES = ATTN_SPAN / KV_PAGE,
     QUERY_ROWS = 16 * SEQ_GROUP, /* query rows against one KV head; q and o of a tile stay in L2 */
-    ITEMS_PER_THREAD = 4,       /* fewer than that: spans are shared out as well */
+    ITEMS_PER_THREAD = 4,        /* fewer than that: spans are shared out as well */
 };
 
 /* A tile of one run against one KV head: tokens [t0, t1) of the run, spans [s0, s1).  With part >= 0 the
@@ -193,15 +194,17 @@ static const float *query(const struct layer_run *x, const struct stretch *run, 
 }
 
 /* One span of a tile: the pages that any of its rows sees. */
-static void span(const struct layer_run *x, const struct item *it, const struct seq_tile *tile,
+static void span(const struct layer_run *x, const struct item *it, struct seq_tile *tile,
                  uint32_t s, float *page)
 {
     const struct attn *a = x->a;
     const struct stretch *run = &x->runs[it->run];
-    const uint32_t end = MIN((s + 1) * ATTN_SPAN - 1, tile->last[tile->n_rows - 1]);
+    const uint32_t end = tile->last[tile->n_rows - 1] / KV_PAGE;
     a->k->seq.attn_begin(tile);
-    for (uint32_t j = s * ATTN_SPAN / KV_PAGE; j <= end / KV_PAGE; j++) {
+    for (uint32_t j = s * SPAN_PAGES; j < (s + 1) * SPAN_PAGES && j <= end; j++) {
         const kv_page p = run->kv->pages[j];
+        tile->next_k =
+            j < end ? kv_k(x->kv, run->kv->pages[j + 1], x->l->index, it->kv_head) : NULL;
         a->k->seq.attn_page[a->s.kv_type](tile, j * KV_PAGE,
                                           kv_k(x->kv, p, x->l->index, it->kv_head),
                                           kv_v(x->kv, p, x->l->index, it->kv_head), page);
@@ -225,7 +228,7 @@ static void run_item(void *arg, uint32_t part, uint32_t worker)
         w->last[r] = run->pos + t;
         w->m_sum[r] = -INFINITY;
     }
-    struct seq_tile tile = {n_rows, D, w->last, w->q, w->o, w->m, w->l};
+    struct seq_tile tile = {n_rows, D, w->last, w->q, w->o, w->m, w->l, NULL};
     if (it->part >= 0) {
         tile.o = a->part_o + it->part * D;
         tile.m = a->part_m + it->part;

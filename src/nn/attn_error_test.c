@@ -152,7 +152,7 @@ static void by_table(const struct kern *k, const struct input *in, enum seq_kv t
         last[r] = in->n - 1;
         m_sum[r] = -INFINITY;
     }
-    const struct seq_tile tile = {ROWS, D, last, packed, o, m, l};
+    const struct seq_tile tile = {ROWS, D, last, packed, o, m, l, NULL};
     for (uint32_t pos = 0; pos < in->n; pos += SEQ_PAGE) {
         if (pos % SPAN == 0)
             s->attn_begin(&tile);

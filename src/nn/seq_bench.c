@@ -160,9 +160,11 @@ static void run_attn(void *ctx)
     struct attn_case *c = ctx;
     const size_t bytes = (size_t)SEQ_PAGE * c->tile.dim * 4; /* of the widest type */
     c->k->seq.attn_begin(&c->tile);
-    for (uint32_t i = 0; i < c->n_pages; i++)
+    for (uint32_t i = 0; i < c->n_pages; i++) {
+        c->tile.next_k = i + 1 < c->n_pages ? (char *)c->K + (i + 1) * bytes : NULL;
         c->k->seq.attn_page[c->type](&c->tile, i * SEQ_PAGE, (char *)c->K + i * bytes,
                                      (char *)c->V + i * bytes, c->scratch);
+    }
 }
 
 static void bench_attn(const struct kern *k, enum seq_kv type, uint32_t rows, uint32_t pages)
@@ -185,7 +187,7 @@ static void bench_attn(const struct kern *k, enum seq_kv type, uint32_t rows, ui
     for (uint32_t r = 0; r < rows; r++)
         k->seq.pack_q[type](row, D, r, rows, packed);
     float *o = randoms((size_t)rows * D), m[96], l[96];
-    c.tile = (struct seq_tile){rows, D, last, packed, o, m, l};
+    c.tile = (struct seq_tile){rows, D, last, packed, o, m, l, NULL};
     const double s = time_of(run_attn, &c);
     printf("  attention %-4s, %2u rows%s   %7.3f us a page and row, %6.1f GFLOPS\n", names[type],
            rows, pages > FEW ? ", far" : "     ", s * 1e6 / pages / rows,
