@@ -32,7 +32,7 @@ for s in "$src"/src/nn/*.c; do
     *) compile "$s" ;;
     esac
 done
-for t in matmul_test matmul_bits_test attn_bits_test; do
+for t in matmul_test matmul_bits_test attn_bits_test attn_error_test; do
     $cc $flags -static "$src/src/nn/$t.c" $objects -o "$out/$t" -lm -lpthread
     "$qemu" -cpu max "$out/$t"
 done
