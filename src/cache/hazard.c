@@ -242,8 +242,8 @@ static bool load_counts(struct unpack *u, struct hazard_cell *x)
 
 bool hazard_load(struct hazard *z, uint32_t now, struct unpack *u)
 {
-    const bool ours = unpack_u32(u) == CUT_N_KINDS && unpack_u32(u) == HAZARD_HITS &&
-                      unpack_u32(u) == HAZARD_AGES;
+    const uint32_t kinds = unpack_u32(u), hits = unpack_u32(u), ages = unpack_u32(u);
+    const bool ours = kinds == CUT_N_KINDS && hits == HAZARD_HITS && ages == HAZARD_AGES;
     const uint32_t n = unpack_u32(u);
     if (!ours || n > HAZARD_MAX_CELLS || !unpack_fits(u, HAZARD_SITUATIONS, COUNTS_BYTES))
         return false;

@@ -46,7 +46,7 @@ static void replay(struct ranks *r, uint32_t slot, uint32_t who)
 {
     if (r->stale)
         return;
-    uint32_t at = r->width + slot;
+    size_t at = (size_t)r->width + slot;
     r->winner[at] = who;
     while (at > 1) {
         at /= 2;
@@ -98,7 +98,7 @@ void ranks_renew(struct ranks *r, uint32_t epoch, rank_rate *rate, const struct 
         if (i < r->n)
             r->list[i].value = value_of(&r->list[i], rate, c);
     }
-    for (uint32_t at = r->width; at-- > 1;)
+    for (size_t at = r->width; at-- > 1;)
         r->winner[at] = smaller(r, r->winner[2 * at], r->winner[2 * at + 1]);
 }
 

@@ -231,7 +231,8 @@ static void rare_tokens_are_drawn_where_they_stand(void **state)
     const struct sampling o = {.temperature = 0.5F, .repeat_penalty = 1, .top_p = 1};
     double head = 0, all = 0;
     for (uint32_t i = 0; i < N; i++) { /* the head stands here and there */
-        from[i] = i % 14000 == 5 ? -(float)(i / 14000) / 4 : i % 3 ? -10.2F : -INFINITY;
+        const uint32_t nth = i / 14000;
+        from[i] = i % 14000 == 5 ? -(float)nth / 4 : i % 3 ? -10.2F : -INFINITY;
         all += exp((double)from[i] / 0.5);
         if (from[i] > -5)
             head += exp((double)from[i] / 0.5);

@@ -48,7 +48,7 @@ struct seq_env {
     struct kept {
         snap_id id;
         uint64_t made_ns; /* tells it from a later entry of the same id */
-    } *kept;
+    } * kept;
     struct sample_room *room;
     struct meter meter;
     uint32_t n_ctx;

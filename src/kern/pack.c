@@ -300,7 +300,8 @@ static void pack_iq4_xs(const uint8_t *src, uint32_t r, uint8_t *out)
     memcpy(&b, src, sizeof b);
     put_half(out, r, b.d);
     for (uint32_t g = 0; g < 8; g++) {
-        const uint32_t s = ((uint32_t)b.sl[g / 2] >> 4 * (g % 2) & 15) | ((uint32_t)b.sh >> 2 * g & 3) << 4;
+        const uint32_t s =
+            ((uint32_t)b.sl[g / 2] >> 4 * (g % 2) & 15) | ((uint32_t)b.sh >> 2 * g & 3) << 4;
         out[c.scales + TILE_ROWS * g + r] = (uint8_t)(s - 32);
         put_nibbles(out + c.weights + g * c.group_bytes, r, b.qs + 16 * g);
     }

@@ -83,7 +83,7 @@ static inline struct pack_chunk pack_chunk(enum pack p, uint32_t n_cols)
         return c;
     case PACK_F16:
     case PACK_BF16:
-        c.bytes = (uint32_t)round_up(n_cols * TILE_ROWS * 2, 64);
+        c.bytes = (uint32_t)round_up((uint64_t)n_cols * TILE_ROWS * 2, 64);
         return c;
     case PACK_Q8:
     case PACK_Q4:

@@ -513,8 +513,7 @@ static enum rc one_turn(struct cell_run *r, const struct step *s, struct err *er
         ok = ok && !json_object_set_new(turn, "decode_ms", json_real(num(timings, "predicted_ms")));
         if (ok)
             rc = predict(r, turn, err);
-        if (!ok || json_array_append_new(r->turns, turn))
-            rc = err_set(err, RC_NOMEM, "no memory for the results");
+        ok = !json_array_append_new(r->turns, turn) && ok;
         if (s->kind != STEP_INTERLOPER) {
             r->answer.n = 0;
             ok = ok && tokens_append(&r->answer, r->reply.v, r->reply.n);
@@ -523,6 +522,8 @@ static enum rc one_turn(struct cell_run *r, const struct step *s, struct err *er
         struct tokens *left = &r->before[r->n_before++];
         ok = ok && tokens_append(left, r->prompt.v, r->prompt.n) &&
              tokens_append(left, r->reply.v, r->reply.n ? r->reply.n - 1 : 0);
+        if (!ok)
+            rc = err_set(err, RC_NOMEM, "no memory for the results");
     }
     json_decref(o);
     buf_release(&body);

@@ -328,7 +328,7 @@ void attn_forward(struct attn *a, const struct attn_layer *l, struct kv *kv,
     uint32_t rows = 0;
     for (uint32_t r = 0; r < n_runs; r++)
         rows = MAX(rows, runs[r].row + runs[r].n);
-    const uint64_t cols = ((uint64_t)a->s.n_heads + 2 * a->s.n_kv_heads) * a->s.head_dim;
+    const uint64_t cols = (a->s.n_heads + (uint64_t)2 * a->s.n_kv_heads) * a->s.head_dim;
     rows_run(a->pool, rows, 4 * cols, prepare_rows, &x);
     make_items(a, runs, n_runs);
     pool_run(a->pool, a->n_items, run_item, &x);

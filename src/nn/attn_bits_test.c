@@ -207,7 +207,7 @@ static void naive_row(const struct input *in, const double *keys, uint32_t pos, 
             y[i] += p * in->v[((size_t)t * in->HK + m) * D + i];
     }
     for (int i = 0; i < D; i++)
-        y[i] = y[i] / sum / (1 + exp(-qg[D + i]));
+        y[i] = y[i] / sum / (1 + exp(-(double)qg[D + i]));
 }
 
 static void check_naive(const struct input *in, const float *y, double tolerance)

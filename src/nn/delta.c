@@ -49,13 +49,13 @@ enum rc delta_new(const struct kern *k, struct pool *pool, const struct delta_sh
     *d = (struct delta){.k = k, .pool = pool, .s = *s};
     d->channels = (2 * s->n_k_heads + s->n_v_heads) * s->dim;
     d->workers = mem_try_array(n, sizeof *d->workers);
-    d->worker_mem = mem_try_aligned(64, n * 4 * block * sizeof(float));
+    d->worker_mem = mem_try_aligned(64, 4 * block * n * sizeof(float));
     if (!d->workers || !d->worker_mem) {
         delta_free(d);
         return err_set(err, RC_NOMEM, "no memory for the delta rule");
     }
     for (uint32_t i = 0; i < n; i++) {
-        float *p = d->worker_mem + i * 4 * block;
+        float *p = d->worker_mem + 4 * block * i;
         d->workers[i].q = p;
         d->workers[i].k = p + block;
         d->workers[i].v = p + 2 * block;
@@ -113,7 +113,7 @@ static struct seq_soon soon_of(const struct layer_run *x, const struct stretch *
         return soon;
     }
     soon.at[0].rows = raw_row(x, run, state, (uint32_t)(2 * K + h), i);
-    soon.at[1].rows = x->z + (h * x->n_rows + row) * D;
+    soon.at[1].rows = x->z + (h * (uint64_t)x->n_rows + row) * D;
     soon.at[2].rows = x->y + (row * H + h) * D;
     if (h < K) {
         soon.at[3].rows = raw_row(x, run, state, h, i);

@@ -327,7 +327,7 @@ static struct cut cut_make(const struct pool *pool, uint64_t rows, uint64_t byte
         c.n_parts = (uint32_t)ceil_div(rows, c.step);
         return c;
     }
-    for (uint64_t left = bytes / c.n_threads; c.n_threads > 1 && left > LEAVE * LAST_PART;
+    for (uint64_t left = bytes / c.n_threads; c.n_threads > 1 && left > (uint64_t)LEAVE * LAST_PART;
          left /= LEAVE)
         c.n_rounds++;
     c.n_parts = c.n_threads * c.n_rounds;

@@ -114,7 +114,8 @@ static void activations_agree(void **state)
         /* decay = exp(a softplus(x)) */
         k->seq.gates(x, x, 0, -0.05f, (uint32_t)n, got, beta);
         for (size_t i = 0; i < n; i++) {
-            const float decay = (float)exp(-0.05 * sp[i]), b = (float)(1 / (1 + exp(-x[i])));
+            const float decay = (float)exp(-0.05 * sp[i]),
+                        b = (float)(1 / (1 + exp(-(double)x[i])));
             assert_near(&got[i], &decay, 1, 1e-6);
             assert_near(&beta[i], &b, 1, 1e-6);
         }

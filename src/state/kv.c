@@ -291,7 +291,8 @@ void kv_table_dedupe(struct kv *kv, struct kv_table *t, const struct kv_table *o
 void *kv_k(struct kv *kv, kv_page p, uint32_t a, uint32_t h)
 {
     assert(a < kv->shape.n_attn && h < kv->shape.n_kv_heads);
-    return page_mem(kv, p) + 2 * a * kv->side_bytes + h * KV_PAGE * kv->row_bytes;
+    return page_mem(kv, p) + (uint64_t)2 * a * kv->side_bytes +
+           (uint64_t)h * KV_PAGE * kv->row_bytes;
 }
 
 void *kv_v(struct kv *kv, kv_page p, uint32_t a, uint32_t h)

@@ -144,6 +144,7 @@ static uint8_t *front(const struct shape *s, const char *kernels, const struct s
     for (uint32_t j = 0; j < segment_n_pages(h); j++)
         put(index + sums_at(h) + 8 * (uint64_t)j, sum(pages[j], shape_page_bytes(s)), 8);
     memcpy(f, magic, sizeof magic);
+    /* padded with zeros to its width: NOLINTNEXTLINE(bugprone-not-null-terminated-result) */
     memcpy(f + AT_KERNELS, kernels, strlen(kernels));
     const struct {
         uint32_t at, n;
