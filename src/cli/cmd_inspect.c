@@ -422,7 +422,8 @@ int cmd_inspect(int argc, char **argv)
     if (parsed)
         return opts_status(parsed);
     if (!kv_type_parse(kv, &in.kv_type)) {
-        fprintf(stderr, "holdfast inspect: --cache-type-k is i16, f16, f32 or q8_0, not '%s'\n", kv);
+        fprintf(stderr, "holdfast inspect: --cache-type-k is i16, f16, f32 or q8_0, not '%s'\n",
+                kv);
         return 2;
     }
     struct gguf *g;
