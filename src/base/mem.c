@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 /* The one process-wide state in base: tests count allocations down.  Relaxed, since the exact
  * thread that meets the failure does not matter. */
@@ -77,9 +78,10 @@ void *mem_try_aligned(size_t align, size_t n)
     return aligned_alloc(align, rounded ? rounded : align);
 }
 
+enum { PAGE = 4096, HUGE_PAGE = 2 << 20 };
+
 void *mem_try_huge(size_t n)
 {
-    enum { PAGE = 4096, HUGE_PAGE = 2 << 20 };
     if (n < HUGE_PAGE / 2)
         return mem_try_aligned(64, n);
     /* The smaller ones need not begin at a huge page: neighbours of equal advice become one mapping. */
@@ -87,6 +89,14 @@ void *mem_try_huge(size_t n)
     if (p) /* a hint: without it all is slower, not wrong */
         (void)madvise(p, n, MADV_HUGEPAGE);
     return p;
+}
+
+void mem_give_back(void *p, size_t n)
+{
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    const size_t skip = (page - (uintptr_t)p % page) % page; /* whole pages only */
+    if (n >= skip + page) /* refused where memory is locked: then it stays */
+        (void)madvise((char *)p + skip, (n - skip) / page * page, MADV_DONTNEED);
 }
 
 char *mem_strdup(const char *s)

@@ -21,6 +21,9 @@ NODISCARD void *mem_try_realloc(void *p, size_t n);
 NODISCARD void *mem_try_aligned(size_t align, size_t n);
 /* For large arrays: 64-byte aligned, not zeroed; from 1 MiB on the system is asked for huge pages. */
 NODISCARD void *mem_try_huge(size_t n);
+/* Part of a block from there that is not needed for now: the system has the memory back, and what it held is lost,
+ * but it may be written again as before. */
+void mem_give_back(void *p, size_t n);
 NODISCARD char *mem_strdup(const char *s); /* aborts like mem_alloc */
 void mem_free(void *p);
 

@@ -5,13 +5,16 @@
 #include <string.h>
 
 /* Pages come in slabs of slab_pages (at most 64: one bit each).  Page index = slab * slab_pages + i + 1.
- * The lowest slab with room is filled first, so that slabs at the top empty and go back. */
-enum { SLAB_PAGES_MAX = 64 };
+ * The lowest slab with room is filled first, so that slabs at the top empty and go back.  Those that stay partly
+ * empty would add up to a twentieth of all: of their free pages only a few keep their memory, for the next to
+ * come. */
+enum { SLAB_PAGES_MAX = 64, IDLE_SHARE = 128 };
 static const uint64_t slab_target_bytes = 16 * MIB;
 
 struct slab {
     uint8_t *mem;  /* NULL: not allocated */
     uint64_t free; /* bit i: page i is free; meaningful with mem */
+    uint64_t bare; /* bit i: it is, and takes no memory: not written yet, or given back */
     uint32_t refs[SLAB_PAGES_MAX];
 };
 
@@ -21,6 +24,7 @@ struct kv {
     uint64_t max_bytes, held_bytes;
     uint32_t slab_pages;
     uint32_t n_used;
+    uint32_t n_idle; /* free, but not bare */
     struct slab *slabs;
     size_t n_slabs, cap_slabs;
     size_t hint; /* no slab below it has a free page */
@@ -58,7 +62,7 @@ void kv_free(struct kv *kv)
 
 uint64_t kv_bytes(const struct kv *kv)
 {
-    return kv->held_bytes;
+    return ((uint64_t)kv->n_used + kv->n_idle) * kv->page_bytes;
 }
 
 uint32_t kv_n_pages(const struct kv *kv)
@@ -112,7 +116,7 @@ static size_t slab_with_room(struct kv *kv)
     s->mem = mem_try_huge(bytes);
     if (!s->mem)
         return SIZE_MAX;
-    s->free = all_free(kv);
+    s->free = s->bare = all_free(kv);
     kv->held_bytes += bytes;
     kv->hint = hole;
     return hole;
@@ -124,8 +128,11 @@ static kv_page page_new(struct kv *kv)
     if (si == SIZE_MAX)
         return 0;
     struct slab *s = &kv->slabs[si];
-    const uint32_t i = (uint32_t)__builtin_ctzll(s->free);
-    s->free &= s->free - 1;
+    const uint64_t idle = s->free & ~s->bare;
+    const uint32_t i = (uint32_t)__builtin_ctzll(idle ? idle : s->free);
+    kv->n_idle -= idle != 0;
+    s->free &= ~(UINT64_C(1) << i);
+    s->bare &= ~(UINT64_C(1) << i);
     s->refs[i] = 1;
     kv->n_used++;
     return (kv_page)(si * kv->slab_pages + i + 1);
@@ -148,12 +155,18 @@ static void page_unref(struct kv *kv, kv_page p)
         return;
     s->free |= UINT64_C(1) << i;
     kv->n_used--;
+    kv->n_idle++;
     const size_t si = (size_t)(s - kv->slabs);
     kv->hint = MIN(kv->hint, si);
     if (s->free == all_free(kv)) {
+        kv->n_idle -= (uint32_t)__builtin_popcountll(s->free & ~s->bare);
         mem_free(s->mem);
         s->mem = NULL;
         kv->held_bytes -= kv->slab_pages * kv->page_bytes;
+    } else if (kv->n_idle > kv->n_used / IDLE_SHARE) {
+        mem_give_back(s->mem + i * kv->page_bytes, kv->page_bytes);
+        s->bare |= UINT64_C(1) << i;
+        kv->n_idle--;
     }
 }
 

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/mem.h"
 #include "base/rng.h"
@@ -295,6 +296,51 @@ static void random_holders_never_see_one_another(void **state)
     kv_free(kv);
 }
 
+static uint64_t resident(void)
+{
+    unsigned long all, pages;
+    FILE *f = fopen("/proc/self/statm", "r");
+    if (!f)
+        skip();
+    assert_int_equal(fscanf(f, "%lu %lu", &all, &pages), 2);
+    fclose(f);
+    return (uint64_t)pages * (uint64_t)sysconf(_SC_PAGESIZE);
+}
+
+/* 32 MiB in many slabs, none of which ever becomes empty. */
+static void pages_freed_among_others_give_their_memory_back(void **state)
+{
+    (void)state;
+    enum { N = 512 };
+    static struct kv_table t[N];
+    struct kv *kv = new_kv(0);
+    const uint64_t page = shape_page_bytes(&tiny);
+    for (uint32_t i = 0; i < N; i++) {
+        kv_table_init(&t[i]);
+        fill(kv, &t[i], KV_PAGE, i);
+    }
+    assert_int_equal(kv_bytes(kv), N * page);
+    for (int round = 0; round < 3; round++) {
+        for (uint32_t i = 0; i < N; i++) /* what comes again is written whole */
+            memset(kv_page_mem(kv, t[i].pages[0]), round, page);
+        const uint64_t full = resident();
+        for (uint32_t i = 0; i < N; i++)
+            if (i % 4)
+                kv_table_release(kv, &t[i]);
+        assert_int_equal(kv_n_pages(kv), N / 4);
+        assert_in_range(kv_bytes(kv), N / 4 * page, N / 4 * page * 103 / 100);
+        assert_true(full - resident() > N / 2 * page);
+        for (uint32_t i = 0; i < N; i++)
+            if (i % 4)
+                fill(kv, &t[i], KV_PAGE, i);
+        assert_int_equal(kv_bytes(kv), N * page);
+    }
+    for (uint32_t i = 0; i < N; i++)
+        kv_table_release(kv, &t[i]);
+    assert_int_equal(kv_bytes(kv), 0);
+    kv_free(kv);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -307,6 +353,7 @@ int main(void)
         cmocka_unit_test(lengths_beyond_32_bits_are_refused),
         cmocka_unit_test(every_allocation_may_fail),
         cmocka_unit_test(random_holders_never_see_one_another),
+        cmocka_unit_test(pages_freed_among_others_give_their_memory_back),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
