@@ -31,7 +31,8 @@ struct kv_table {
 NODISCARD enum rc kv_new(const struct shape *s, uint64_t max_bytes, struct kv **out,
                          struct err *err);
 void kv_free(struct kv *kv);
-uint64_t kv_bytes(const struct kv *kv);   /* memory taken by pages: those below, and a few free ones */
+uint64_t
+kv_bytes(const struct kv *kv); /* memory taken by pages: those below, and a few free ones */
 uint32_t kv_n_pages(const struct kv *kv); /* referenced by anyone */
 uint32_t kv_refs(const struct kv *kv, kv_page p);
 
