@@ -20,6 +20,7 @@
 #include "cli/host.h"
 #include "cli/opts.h"
 #include "cli/opts_llama.h"
+#include "engine/engine.h"
 #include "server/volatile.h"
 #include "cli/opts_place.h"
 
@@ -335,13 +336,31 @@ static bool check_slot_path(const char *dir)
     return wrong(line);
 }
 
+static bool check_policy(const char *name)
+{
+    struct err err;
+    return !engine_check_policy(name, &err) || wrong(err.msg);
+}
+
+/* A client could name a file that the cache has open, and the cache removes what it takes for its own. */
+static bool check_two_places(const char *cache_dir, const char *slot_dir)
+{
+    struct stat a, b;
+    if (!cache_dir || !slot_dir || stat(cache_dir, &a) || stat(slot_dir, &b) ||
+        a.st_dev != b.st_dev || a.st_ino != b.st_ino)
+        return true;
+    return wrong("--cache-dir and --slot-save-path must be two directories: names are the "
+                 "clients' in one, the cache's in the other");
+}
+
 static bool settle(struct settings *s)
 {
     struct host_opts *h = &s->host;
     if (!h->model_path && !box_default("serve", &h->model_path))
         return false;
     if (!set_log(s) || !set_keys(s) || !set_kv_type(s) || !set_volatile(s) ||
-        !check_slot_path(h->server.slot_save_path))
+        !check_policy(h->cache_policy) || !check_slot_path(h->server.slot_save_path) ||
+        !check_two_places(h->cache_dir, h->server.slot_save_path))
         return false;
     h->lg = h->server.lg = &s->lg;
     h->server.port = (uint16_t)s->port;

@@ -447,6 +447,11 @@ static enum rc set_up(struct engine *e, const struct engine_opts *o, struct err 
     return rc;
 }
 
+enum rc engine_check_policy(const char *name, struct err *err)
+{
+    return reuse_check_policy(name, err);
+}
+
 enum rc engine_start(const struct engine_opts *o, struct engine **out, struct err *err)
 {
     struct engine *e = mem_zalloc(sizeof *e);

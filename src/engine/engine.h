@@ -46,6 +46,8 @@ struct engine_opts {
     void *say_ctx;
 };
 
+/* Whether engine_start knows that policy: RC_ARG names those there are. */
+NODISCARD enum rc engine_check_policy(const char *name, struct err *err);
 NODISCARD enum rc engine_start(const struct engine_opts *o, struct engine **out, struct err *err);
 /* Lets jobs finish for up to drain_ns, cancels the rest, joins the thread, frees e.  No other call on e
  * may be under way or come later; jobs stay readable until job_free. */

@@ -401,7 +401,7 @@ static void open_tier(struct reuse *r)
         log_warn(r->o.lg, "%s; what is kept stays in memory", err.msg);
 }
 
-static enum rc check_policy(const char *name, struct err *err)
+enum rc reuse_check_policy(const char *name, struct err *err)
 {
     struct pxa_rules rules;
     struct buf all = BUF_INIT;
@@ -421,7 +421,7 @@ static enum rc check_policy(const char *name, struct err *err)
 
 enum rc reuse_new(const struct reuse_opts *o, struct reuse **out, struct err *err)
 {
-    const enum rc known = check_policy(o->cache_policy, err);
+    const enum rc known = reuse_check_policy(o->cache_policy, err);
     if (known)
         return known;
     struct reuse *r = mem_zalloc(sizeof *r);

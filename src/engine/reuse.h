@@ -53,6 +53,8 @@ struct reuse_counts {
     uint64_t restore_ns; /* for those on disk with the time they were waited for */
 };
 
+/* engine_check_policy. */
+NODISCARD enum rc reuse_check_policy(const char *name, struct err *err);
 NODISCARD enum rc reuse_new(const struct reuse_opts *o, struct reuse **out, struct err *err);
 /* Every live must have ended. */
 void reuse_free(struct reuse *r);

@@ -144,7 +144,8 @@ static void wrong_starts_say_why(void **state)
     assert_non_null(strstr(said, "did you mean --cache-ram?"));
     mem_free(said);
     assert_int_equal(
-        RUN(&scene, &said, "serve", "-m", scene.model, "--port", "0", "--cache-policy", "best"), 1);
+        RUN(&scene, &said, "serve", "-m", "/no/such.gguf", "--port", "0", "--cache-policy", "best"),
+        2);
     assert_non_null(strstr(said, "'best' is none; there are hold, none, lru, pxa"));
     mem_free(said);
     const struct {
@@ -159,6 +160,13 @@ static void wrong_starts_say_why(void **state)
         assert_non_null(strstr(said, places[i].why));
         mem_free(said);
     }
+    char same[96];
+    snprintf(same, sizeof same, "%s/.", scene.dir);
+    assert_int_equal(RUN(&scene, &said, "serve", "-m", scene.model, "--port", "0", "--cache-dir",
+                         scene.dir, "--slot-save-path", same),
+                     2);
+    assert_non_null(strstr(said, "--cache-dir and --slot-save-path must be two directories"));
+    mem_free(said);
     assert_int_equal(
         RUN(&scene, &said, "serve", "-m", scene.model, "--host", "no.such.host.invalid"), 1);
     assert_non_null(strstr(said, "no.such.host.invalid"));
