@@ -46,13 +46,15 @@ struct list {
 static enum rc split_list(const char *option, const char *s, struct list *l, struct err *err)
 {
     *l = (struct list){.own = mem_strdup(s)};
-    char *save = NULL;
-    for (char *w = strtok_r(l->own, ",", &save); w; w = strtok_r(NULL, ",", &save)) {
+    char *rest = l->own;
+    for (char *w; (w = strsep(&rest, ",")) != NULL;) {
+        if (!*w)
+            return err_set(err, RC_ARG, "%s: an empty name in '%s'", option, s);
         if (l->n == MAX_LIST)
             return err_set(err, RC_ARG, "%s: more than %d of them", option, MAX_LIST);
         l->parts[l->n++] = w;
     }
-    return l->n ? RC_OK : err_set(err, RC_ARG, "%s: nothing is named by '%s'", option, s);
+    return RC_OK;
 }
 
 static enum rc check_policy(const char *name, struct err *err)
@@ -523,6 +525,8 @@ int cmd_replay(int argc, char **argv)
         rc = model_sizes(&r, &err);
     if (!rc)
         rc = trace_open(r.trace_path, &r.t, &err);
+    if (!rc && !r.t->n)
+        rc = err_set(&err, RC_FORMAT, "%s: a header and no request", r.trace_path);
     if (!rc)
         rc = trace_shrink(r.t, r.n_requests, r.scale, &err);
     if (!rc)

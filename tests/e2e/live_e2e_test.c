@@ -123,9 +123,11 @@ static void a_wrong_policy_or_budget_is_said_before_anything_runs(void **state)
     static const struct {
         const char *option, *value, *why;
     } cases[] = {
-        {"--policy", ",", "--policy: nothing is named by ','"},
+        {"--policy", ",", "--policy: an empty name in ','"},
+        {"--policy", "", "--policy: an empty name in ''"},
+        {"--policy", "hold,,lru", "--policy: an empty name in 'hold,,lru'"},
         {"--policy", "hold,best", "'best' is none; there are hold, none, lru, pxa, pxa-policy0"},
-        {"--budget", ",", "--budget: nothing is named"},
+        {"--budget", "1G,", "--budget: an empty name in '1G,'"},
         {"--budget", "1G,much", "'much' is no number of bytes"}};
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
         assert_int_equal(RUN(&scene, &said, "replay", trace, cases[i].option, cases[i].value), 2);
@@ -133,6 +135,18 @@ static void a_wrong_policy_or_budget_is_said_before_anything_runs(void **state)
         assert_ptr_equal(strchr(said, '\n'), said + strlen(said) - 1);
         mem_free(said);
     }
+}
+
+static void a_trace_without_requests_is_no_workload(void **state)
+{
+    (void)state;
+    static const char header[] = "{\"holdfast_trace\":1}\n";
+    char *said, trace[128];
+    snprintf(trace, sizeof trace, "%s/bare.jsonl", scene.dir);
+    assert_int_equal(file_write_atomically(trace, header, sizeof header - 1, NULL), RC_OK);
+    assert_int_equal(RUN(&scene, &said, "replay", trace), 1);
+    assert_non_null(strstr(said, "bare.jsonl: a header and no request"));
+    mem_free(said);
 }
 
 static void a_trace_comes_from_a_pipe_too(void **state)
@@ -163,6 +177,7 @@ int main(void)
         cmocka_unit_test(a_server_reuses_what_the_simulator_predicts_and_says_what_it_says_without),
         cmocka_unit_test(a_server_that_has_been_used_is_refused),
         cmocka_unit_test(a_wrong_policy_or_budget_is_said_before_anything_runs),
+        cmocka_unit_test(a_trace_without_requests_is_no_workload),
         cmocka_unit_test(a_trace_comes_from_a_pipe_too),
     };
     return cmocka_run_group_tests(tests, group_set_up, group_tear_down);
