@@ -170,6 +170,61 @@ static void a_warmed_prefix_outlives_any_interloper_until_it_is_unpinned(void **
     engine_stop(e, 0);
 }
 
+static uint32_t n_entries(struct engine *e)
+{
+    struct engine_view v;
+    assert_int_equal(engine_view(e, false, &v, NULL), RC_OK);
+    const uint32_t n = (uint32_t)v.cache.n_snaps;
+    engine_view_release(&v);
+    return n;
+}
+
+/* The state a question left where a conversation can go on is the one that warming wants. */
+static void warming_what_is_kept_pins_it_and_evaluates_nothing(void **state)
+{
+    (void)state;
+    token a[A + TAIL];
+    random_tokens(a, A + TAIL, 1);
+    struct engine *e = start((struct engine_opts){.cache_ram_bytes = 16 * MIB});
+    ask(e, a, A);
+    const uint32_t before = n_entries(e);
+    struct engine_view v;
+    assert_int_equal(engine_view(e, true, &v, NULL), RC_OK);
+    snap_id kept = 0;
+    for (uint32_t i = 0; i < v.n_entries; i++)
+        kept = v.entries[i].pos == A - 1 ? v.entries[i].id : kept;
+    const uint64_t evaluated = v.prompt_tokens_total;
+    engine_view_release(&v);
+    assert_int_not_equal(kept, 0);
+    assert_int_equal(warm(e, a, A - 1), kept);
+    assert_int_equal(n_entries(e), before);
+    assert_int_equal(engine_view(e, false, &v, NULL), RC_OK);
+    assert_int_equal(v.prompt_tokens_total, evaluated);
+    assert_int_equal(v.cache.n_pinned, 1);
+    engine_view_release(&v);
+    assert_int_equal(ask(e, a, A + TAIL).t.n_reused, A - 1);
+    engine_check(e);
+    engine_stop(e, 0);
+}
+
+static void warming_leaves_no_state_a_token_before_the_pinned_one(void **state)
+{
+    (void)state;
+    token a[A];
+    random_tokens(a, A, 1);
+    struct engine *e = start((struct engine_opts){.cache_ram_bytes = 16 * MIB});
+    const snap_id id = warm(e, a, A);
+    struct engine_view v;
+    assert_int_equal(engine_view(e, true, &v, NULL), RC_OK);
+    for (uint32_t i = 0; i < v.n_entries; i++) {
+        assert_int_not_equal(v.entries[i].pos, A - 1);
+        assert_int_equal(v.entries[i].pos == A, v.entries[i].id == id);
+    }
+    engine_view_release(&v);
+    engine_check(e);
+    engine_stop(e, 0);
+}
+
 static void what_does_not_fit_is_not_said_to_be_pinned(void **state)
 {
     (void)state;
@@ -392,6 +447,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(interlopers_cost_nothing_however_many_and_however_much_they_share),
         cmocka_unit_test(a_warmed_prefix_outlives_any_interloper_until_it_is_unpinned),
+        cmocka_unit_test(warming_what_is_kept_pins_it_and_evaluates_nothing),
+        cmocka_unit_test(warming_leaves_no_state_a_token_before_the_pinned_one),
         cmocka_unit_test(what_does_not_fit_is_not_said_to_be_pinned),
         cmocka_unit_test(restored_states_pass_their_audit_and_a_changed_bit_does_not),
         cmocka_unit_test(requests_come_before_audits_and_a_stop_before_both),

@@ -731,6 +731,14 @@ snap_id reuse_pin(struct reuse *r, struct live *l, const token *seq)
     return id && reuse_set_pin(r, id, true) ? id : 0;
 }
 
+snap_id reuse_pin_kept(struct reuse *r, const token *seq, uint32_t n)
+{
+    struct cache_entry e;
+    const snap_id id = cache_find(r->cache, seq, n);
+    const bool there = id && cache_entry_get(r->cache, id, &e) && e.in_ram;
+    return there && reuse_set_pin(r, id, true) ? id : 0;
+}
+
 bool reuse_set_pin(struct reuse *r, snap_id id, bool on)
 {
     if (!cache_pin(r->cache, id, on))

@@ -108,6 +108,8 @@ void reuse_keep(struct reuse *r, struct live *l, const token *seq, enum cut_kind
 void reuse_end(struct reuse *r, struct live *l, const token *seq);
 /* The state at l->pos is kept, whatever the policy thinks, until it is unpinned; its id, or 0 when it cannot be. */
 snap_id reuse_pin(struct reuse *r, struct live *l, const token *seq);
+/* The same for the state after seq [n] when it is in memory already; 0 otherwise. */
+snap_id reuse_pin_kept(struct reuse *r, const token *seq, uint32_t n);
 /* cache_pin for a user. */
 bool reuse_set_pin(struct reuse *r, snap_id id, bool on);
 /* cache_drop for a user. */

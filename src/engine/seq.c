@@ -122,6 +122,22 @@ void seq_fetched(struct seq *s, struct seq_env *env)
         seq_end(s, env, STOP_ERROR, &err);
 }
 
+/* A prompt that is only to be kept, and is: nothing to evaluate, and no second state beside it. */
+static bool pin_kept(struct seq *s, struct seq_env *env)
+{
+    const struct job_desc *d = &s->job->d;
+    if (d->pin && d->n_predict == 0 && !d->no_cache)
+        s->pinned = reuse_pin_kept(env->reuse, d->prompt, d->n_prompt);
+    struct cache_entry e;
+    if (!s->pinned || !cache_entry_get(reuse_cache(env->reuse), s->pinned, &e))
+        return false;
+    s->live.plan.restore_kind = e.kind;
+    s->begun_ns = s->first_ns = clock_mono_ns();
+    s->live.pos = s->live.n_reused = s->live.plan.lcp = s->live.plan.start = d->n_prompt;
+    seq_end(s, env, STOP_LIMIT, NULL);
+    return true;
+}
+
 void seq_start(struct seq *s, struct seq_env *env, struct job *j)
 {
     const struct job_desc *d = &j->d;
@@ -149,7 +165,8 @@ void seq_start(struct seq *s, struct seq_env *env, struct job *j)
         seq_end(s, env, STOP_ERROR, &err);
         return;
     }
-    begin(s, env, true);
+    if (!pin_kept(s, env))
+        begin(s, env, true);
 }
 
 void seq_resume(struct seq *s, struct seq_env *env, const struct seq *from, bool may_wait)
@@ -259,12 +276,20 @@ static void sample(struct seq *s, struct seq_env *env, float *logits)
         send(s, env);
 }
 
+/* The state before the last token serves who sends the prompt again.  One that is to be pinned whole is the beginning
+ * of others. */
+static bool is_wanted(const struct seq *s, const struct cut *cut)
+{
+    const struct job_desc *d = &s->job->d;
+    return !d->pin || cut->kind != CUT_PROMPT || cut->pos + 1 != d->n_prompt;
+}
+
 void seq_ran(struct seq *s, struct seq_env *env, const struct run *run)
 {
     reuse_advance(env->reuse, &s->live, run->n);
     if (s->state == SEQ_PREFILL) {
         for (uint32_t i = 0; i < s->live.plan.n_cuts; i++)
-            if (s->live.plan.cuts[i].pos == s->live.pos)
+            if (s->live.plan.cuts[i].pos == s->live.pos && is_wanted(s, &s->live.plan.cuts[i]))
                 reuse_keep(env->reuse, &s->live, s->tokens, s->live.plan.cuts[i].kind);
         if (s->live.pos < n_prompt(s)) {
             send(s, env); /* progress */
