@@ -11,8 +11,9 @@ static const double prior_of_kind[CUT_N_KINDS] = {
     [CUT_SYSTEM] = .04, [CUT_MESSAGE] = .012,  [CUT_LADDER] = .012, [CUT_GRID] = .004,
     [CUT_PINNED] = .08, [CUT_STOPPED] = .06,
 };
-static const double level_weight = 30, prior_weight = 4;              /* in hits */
-static const double family_weight_min = 20, family_weight_max = 1000; /* in exposure */
+static const double age_slope = .3; /* of a kind that comes back */
+static const double slope_weight = 20, level_weight = 20, prior_weight = 4; /* in hits */
+static const double family_weight_min = 20, family_weight_max = 1000;       /* in exposure */
 
 uint32_t hazard_age(uint32_t age)
 {
@@ -31,21 +32,25 @@ static enum cut_kind kind_of(uint32_t situation)
     return situation / (HAZARD_AGES * 2 * HAZARD_HITS);
 }
 
-static double base(uint32_t situation)
-{
-    const uint32_t age = situation % HAZARD_AGES;
-    const uint32_t hits = situation / (HAZARD_AGES * 2) % HAZARD_HITS;
-    return prior_of_kind[kind_of(situation)] * (1 + hits) / (1 + .12 * (double)(1u << 2 * age));
-}
-
-/* Adds to the counts of all traffic. */
-static void book(struct hazard *z, uint32_t situation, double hits, double exposure)
+static double base(const struct hazard *z, uint32_t situation)
 {
     const enum cut_kind k = kind_of(situation);
-    z->cells[situation].hits += hits;
-    z->cells[situation].exposure += exposure;
-    z->kinds[k].hits += hits;
-    z->kinds[k].expected += exposure * base(situation);
+    const uint32_t age = situation % HAZARD_AGES;
+    const uint32_t hits = situation / (HAZARD_AGES * 2) % HAZARD_HITS;
+    return prior_of_kind[k] * (1 + hits) / (1 + z->kinds[k].slope * (double)(1u << 2 * age));
+}
+
+void hazard_begin(struct hazard *z)
+{
+    double hits[CUT_N_KINDS] = {0}, expected[CUT_N_KINDS] = {0};
+    for (uint32_t s = 0; s < HAZARD_SITUATIONS; s++)
+        hits[kind_of(s)] += z->cells[s].hits;
+    for (uint32_t k = 0; k < CUT_N_KINDS; k++)
+        z->kinds[k].slope = age_slope * hits[k] / (hits[k] + slope_weight);
+    for (uint32_t s = 0; s < HAZARD_SITUATIONS; s++)
+        expected[kind_of(s)] += z->cells[s].exposure * base(z, s);
+    for (uint32_t k = 0; k < CUT_N_KINDS; k++)
+        z->kinds[k].level = (hits[k] + level_weight) / (expected[k] + level_weight);
 }
 
 bool hazard_init(struct hazard *z)
@@ -59,6 +64,7 @@ bool hazard_init(struct hazard *z)
     memset(z->cells, 0, HAZARD_SITUATIONS * sizeof *z->cells);
     for (uint32_t s = 0; s < HAZARD_SITUATIONS; s++)
         z->cells[s].situation = s;
+    hazard_begin(z);
     return true;
 }
 
@@ -165,9 +171,7 @@ void hazard_unref(struct hazard *z, uint32_t cell)
 static double rate_of_all(const struct hazard *z, uint32_t situation)
 {
     const struct hazard_cell *x = &z->cells[situation];
-    const enum cut_kind k = kind_of(situation);
-    const double p =
-        base(situation) * (z->kinds[k].hits + level_weight) / (z->kinds[k].expected + level_weight);
+    const double p = base(z, situation) * z->kinds[kind_of(situation)].level;
     return (x->hits + prior_weight) / (x->exposure + prior_weight / p);
 }
 
@@ -199,11 +203,13 @@ double hazard_rate(struct hazard *z, uint32_t cell, uint32_t now)
 void hazard_book(struct hazard *z, uint64_t family, uint32_t situation, double hits,
                  double exposure, uint32_t now)
 {
-    book(z, situation, hits, exposure);
+    struct hazard_cell *x = &z->cells[situation];
+    x->hits += hits;
+    x->exposure += exposure;
     const uint32_t id = family ? family_cell(z, family, situation, now) : 0;
     if (!id)
         return;
-    struct hazard_cell *x = &z->cells[id];
+    x = &z->cells[id];
     x->hits += hits;
     x->exposure += exposure;
     x->touched = now;
@@ -247,12 +253,9 @@ bool hazard_load(struct hazard *z, uint32_t now, struct unpack *u)
     const uint32_t n = unpack_u32(u);
     if (!ours || n > HAZARD_MAX_CELLS || !unpack_fits(u, HAZARD_SITUATIONS, COUNTS_BYTES))
         return false;
-    for (uint32_t s = 0; s < HAZARD_SITUATIONS; s++) {
-        struct hazard_cell x;
-        if (!load_counts(u, &x))
+    for (uint32_t s = 0; s < HAZARD_SITUATIONS; s++)
+        if (!load_counts(u, &z->cells[s]))
             return false;
-        book(z, s, x.hits, x.exposure);
-    }
     if (!unpack_fits(u, n, CELL_BYTES))
         return false;
     for (uint32_t i = 0; i < n; i++) {
@@ -264,5 +267,6 @@ bool hazard_load(struct hazard *z, uint32_t now, struct unpack *u)
         if (!id || !load_counts(u, &z->cells[id]))
             return false;
     }
+    hazard_begin(z);
     return true;
 }

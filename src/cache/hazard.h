@@ -4,7 +4,8 @@
  * time (exposure, one per entry and request) and now and then are hit.  Counts are kept over all traffic and
  * per family, and shrunk towards one another:
  *
- *     p = base[s] * (hits[kind] + 30) / (expected[kind] + 30)  before s itself was seen
+ *     base = chance[kind] (1 + hits so far) / (1 + slope 4^class of age)
+ *     p = base (H + 20) / (E + 20)                              before s itself was seen
  *     g = (hits[s] + 4) / (exposure[s] + 4 / p)                over all traffic
  *     h = (hits[f,s] + w g) / (exposure[f,s] + w)              in family f, w = 1 / g within 20 .. 1000
  *
@@ -12,11 +13,12 @@
  * traffic would see one hit: with a fixed weight, one lucky hit of a conversation that returns every few
  * hundred requests makes its family look a hundred times better than it is.
  *
- * expected is the sum of exposure * base: what base foretold.  base says more of how situations compare than of how
- * high chances are, so the level is learned apart, by kind, and its weight is 4 hits, however rare they are.  Where
- * nobody comes back all chances of a kind then fall together; with a prior of fixed exposure those fall most that were
- * low already, and what came just now displaces what is old and large, request by request (cache_test: one-off
- * requests).
+ * H are the hits of all entries of the kind, E is what base foretold (exposure times base), slope = .3 H / (H + 20).
+ * base says more of how situations compare than of how high chances are, so the level is learned apart, by kind;
+ * and what is foretold of a situation weighs 4 hits, however rare they are.  That chances fall with age is believed
+ * as far as something of the kind has come back: from exposure alone what is old looks worse the longer nobody
+ * comes back for anything, and what came just now would displace what is old and large, request by request
+ * (sim_test: requests nobody comes back for).
  */
 #ifndef HOLDFAST_CACHE_HAZARD_H
 #define HOLDFAST_CACHE_HAZARD_H
@@ -48,13 +50,16 @@ struct hazard {
     uint32_t *index; /* (family, situation) -> cell */
     uint32_t index_cap;
     struct {
-        double hits, expected;
-    } kinds[CUT_N_KINDS]; /* over all traffic */
+        double level, slope;
+    } kinds[CUT_N_KINDS]; /* as of hazard_begin */
 };
 
 NODISCARD bool hazard_init(struct hazard *z);
 void hazard_release(struct hazard *z);
 uint64_t hazard_bytes(const struct hazard *z);
+
+/* A request begins: levels and slopes are what was counted until now. */
+void hazard_begin(struct hazard *z);
 
 /* Index of the age bucket, age in requests. */
 uint32_t hazard_age(uint32_t age);

@@ -183,6 +183,7 @@ static void hold_kind(struct cache *c, snap_id id, enum cut_kind kind)
 /* Entries whose age becomes a power of two with this request. */
 static void hold_tick(struct cache *c)
 {
+    hazard_begin(&hold_of(c)->hazard);
     for (uint32_t k = 0; k < DUE_OCTAVES && UINT32_C(1) << k < c->now; k++) {
         snap_id next;
         for (snap_id id = *due_list(c, c->now - (UINT32_C(1) << k)); id; id = next) {

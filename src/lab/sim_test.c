@@ -156,7 +156,7 @@ static void add_request(struct trace *t, uint32_t shared, uint32_t own, bool cha
 static uint32_t reused_by_c(uint32_t k, uint32_t overlap, bool branch, bool chat,
                             const struct sim_opts *o)
 {
-    enum { MAX = 256 };
+    enum { MAX = 512 };
     static struct trace_req reqs[MAX];
     static struct trace_seg segs[MAX * 8];
     uint32_t reused[MAX], *oracle;
@@ -175,7 +175,7 @@ static uint32_t reused_by_c(uint32_t k, uint32_t overlap, bool branch, bool chat
 static void requests_nobody_comes_back_for_cost_an_earlier_prompt_nothing(void **state)
 {
     (void)state;
-    static const uint32_t ks[] = {1, 3, 10, 30, 100, 200}, overlaps[] = {0, 1, 3, 32, 500};
+    static const uint32_t ks[] = {1, 3, 10, 30, 100, 200, 500}, overlaps[] = {0, 1, 3, 32, 500};
     static const struct sim_opts sizes[] = {
         {.policy = "hold", .ram_bytes = 480 * MIB, .snap_bytes = 65863680, .token_bytes = 20480},
         {.policy = "hold", .ram_bytes = 1 * GIB, .snap_bytes = 65863680, .token_bytes = 20480},
