@@ -116,8 +116,10 @@ struct plan {
     uint64_t ticket; /* names the request inside the cache */
     snap_id restore; /* 0: start from the empty state */
     enum cut_kind restore_kind;
-    uint32_t start;  /* first position to prefill; what lies before it is restored; start < n */
-    uint32_t lcp;    /* longest common prefix with anything walked before (KV or not) */
+    uint32_t start; /* first position to prefill; what lies before it is restored; start < n */
+    uint32_t lcp;   /* longest common prefix with anything walked before (KV or not) */
+    uint32_t
+        asked; /* at least lcp: the same with any prompt asked for before, walked so far or not */
     uint32_t n_cuts; /* ascending, all > start and <= n */
     struct cut cuts[PLAN_MAX_CUTS];
     /* why lcp - start tokens are evaluated again; the five add up to it */

@@ -858,6 +858,32 @@ static void the_second_with_the_same_new_prefix_waits_for_the_first(void **state
     cache_free(c);
 }
 
+static void the_same_prompt_is_known_as_such_before_the_first_has_ended(void **state)
+{
+    (void)state;
+    enum { N = 2000 };
+    static token a[N + 1];
+    fill(a, 0, N + 1, 1);
+    struct cache *c = roomy(0);
+    struct plan first, second, longer;
+    const struct plan_req r = {.prompt = a, .n = N}, more = {.prompt = a, .n = N + 1};
+    assert_int_equal(plan_make(c, &r, 0, &first, NULL), RC_OK);
+    assert_int_equal(first.asked, 0);
+    const snap_id id = cache_offer(c, &first, a, N - 1, CUT_BRANCH, 0);
+    assert_int_not_equal(id, 0);
+    cache_commit(c, id);
+    assert_int_equal(plan_make(c, &r, 0, &second, NULL), RC_OK);
+    assert_int_equal(second.lcp, N - 1);
+    assert_int_equal(second.asked, N);
+    assert_int_equal(plan_make(c, &more, 0, &longer, NULL), RC_OK);
+    assert_int_equal(longer.asked, N);
+    plan_done(c, &longer, a, N + 1, 0);
+    plan_done(c, &second, a, N, 0);
+    plan_done(c, &first, a, N, 0);
+    cache_check(c);
+    cache_free(c);
+}
+
 static void what_a_running_request_has_not_computed_is_not_counted_as_lost(void **state)
 {
     (void)state;
@@ -1167,6 +1193,7 @@ int main(void)
         cmocka_unit_test(a_block_rendered_anew_is_foreseen_the_third_time),
         cmocka_unit_test(at_least_one_token_is_evaluated),
         cmocka_unit_test(the_second_with_the_same_new_prefix_waits_for_the_first),
+        cmocka_unit_test(the_same_prompt_is_known_as_such_before_the_first_has_ended),
         cmocka_unit_test(what_a_running_request_has_not_computed_is_not_counted_as_lost),
         cmocka_unit_test(memory_that_runs_out_at_any_moment_costs_reuse_only),
         cmocka_unit_test(absurd_requests_are_refused_with_a_reason),

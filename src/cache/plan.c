@@ -413,6 +413,7 @@ enum rc plan_make(struct cache *c, const struct plan_req *r, uint64_t now_ns, st
     plan->ticket = a->ticket;
     plan->start = l.start;
     plan->lcp = r->no_reuse ? 0 : l.done;
+    plan->asked = r->no_reuse ? 0 : l.lcp;
     plan->forks = !r->no_reuse && forks(c, r, &l);
     if (!r->no_reuse)
         attribute(c, r, &l, plan);

@@ -76,6 +76,7 @@ void explained_from(struct explained *e, const struct piece *last, const struct 
     e->when_ns = clock_wall_ns();
     e->t = last->timings;
     e->lcp = p->lcp;
+    e->asked = p->asked;
     e->start = p->start;
     e->kind = p->restore ? p->restore_kind : CUT_NONE;
     e->disk = p->fetch;
@@ -95,6 +96,13 @@ void explained_from(struct explained *e, const struct piece *last, const struct 
 static uint32_t again(const struct explained *e)
 {
     return e->lcp > e->t.n_reused ? e->lcp - e->t.n_reused : 0;
+}
+
+/* The same prompt as before: that one may still run, and be about to evaluate its last token. */
+static bool is_repeat(const struct explained *e)
+{
+    const uint32_t n = e->t.n_prompt;
+    return e->lcp >= n || (e->asked >= n && e->lcp + 1 >= n);
 }
 
 const char *explained_cause(const struct explained *e)
@@ -125,7 +133,7 @@ const char *explained_cause(const struct explained *e)
         return name;
     if (!e->t.n_reused) /* so little in common that nothing is kept for it */
         return "minimum";
-    return e->forks ? "branch" : e->lcp >= e->t.n_prompt ? "repeat" : "append";
+    return e->forks ? "branch" : is_repeat(e) ? "repeat" : "append";
 }
 
 /* Why a state on disk could not be gone on from. */
@@ -204,7 +212,7 @@ static const char *role_name(char letter)
 
 static void write_divergence(struct jwrite *w, const struct explained *e)
 {
-    if (e->lcp >= e->t.n_prompt) { /* nowhere */
+    if (is_repeat(e)) { /* nowhere */
         jwrite_null(w, "divergence");
         return;
     }

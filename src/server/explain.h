@@ -23,8 +23,8 @@ struct explained {
     bool off; /* nothing was to be reused */
     uint64_t when_ns;
     struct timings t;
-    uint32_t lcp, start;
-    enum cut_kind kind; /* of what was restored */
+    uint32_t lcp, asked, start; /* as in struct plan */
+    enum cut_kind kind;         /* of what was restored */
     bool disk, forks;
     uint32_t lost_placement, lost_rejected, lost_evicted, lost_minimum, lost_last;
     uint64_t evicted_ns;

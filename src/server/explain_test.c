@@ -100,6 +100,10 @@ static void causes_are_told_apart(void **state)
         {{.lcp = 60, .start = 60, .forks = true, .t = {.n_prompt = 100, .n_reused = 60}}, "branch"},
         {{.lcp = 100, .start = 99, .lost_last = 1, .t = {.n_prompt = 100, .n_reused = 99}},
          "repeat"},
+        /* the same prompt as one that is about to evaluate its last token */
+        {{.lcp = 99, .asked = 100, .start = 99, .t = {.n_prompt = 100, .n_reused = 99}}, "repeat"},
+        {{.lcp = 99, .asked = 99, .start = 99, .t = {.n_prompt = 100, .n_reused = 99}}, "append"},
+        {{.lcp = 60, .asked = 100, .start = 60, .t = {.n_prompt = 100, .n_reused = 60}}, "append"},
         {{.lcp = 20, .lost_minimum = 20, .t.n_prompt = 100}, "minimum"},
         /* only the state of all of it is there, and one token must be evaluated */
         {{.lcp = 100, .lost_last = 100, .t.n_prompt = 100}, "last"},
