@@ -8,7 +8,7 @@
  * The lowest slab with room is filled first, so that slabs at the top empty and go back.  Those that stay partly
  * empty would add up to a twentieth of all: of their free pages only a few keep their memory, for the next to
  * come. */
-enum { SLAB_PAGES_MAX = 64, IDLE_SHARE = 128 };
+enum { SLAB_PAGES_MAX = 64, IDLE_SHARE = 256 };
 static const uint64_t slab_target_bytes = 16 * MIB;
 
 struct slab {
