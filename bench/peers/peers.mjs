@@ -7,11 +7,9 @@ import fs from "node:fs";
 import os from "node:os";
 import path from "node:path";
 import process from "node:process";
-import { compare, fromAddon, fromHoldfast, fromLlamaBench, markdown } from "./table.mjs";
+import { Failure, compare, fromAddon, fromHoldfast, fromLlamaBench, markdown } from "./table.mjs";
 
 const here = import.meta.dirname;
-
-class Failure extends Error {}
 
 function numbers(name, fallback) {
   const text = process.env[name] || fallback;
@@ -91,11 +89,13 @@ function main() {
   const model = process.env.MODEL;
   if (!fs.existsSync(model)) throw new Failure(`there is no file ${model}`);
   const threads = numbers("THREADS", String(os.availableParallelism()))[0];
-  const repeat = Math.max(1, numbers("REPEAT", "5")[0]);
+  const repeat = numbers("REPEAT", "5")[0];
+  if (!threads || !repeat) throw new Failure("THREADS and REPEAT are at least 1");
   const tests = [
     ...numbers("P", "512,2048").map((n) => ["pp", n]),
     ...numbers("N", "64").map((n) => ["tg", n]),
   ].filter(([, n]) => n > 0);
+  if (!tests.length) throw new Failure("P and N are both 0: there is nothing to measure");
   const commands = (process.env.LLAMA_BENCH ?? "").split(";").map((c) => c.trim()).filter(Boolean);
   const engines = [
     holdfast(path.resolve(process.argv[2]), model, threads),

@@ -12,11 +12,19 @@ export function fromHoldfast(json) {
   };
 }
 
+// What a user can mend: its message is the only line said.
+export class Failure extends Error {}
+
 const flash = (on) => `flash attention ${on ? "on" : "off"}`;
 
 // `llama-bench -o json` of llama.cpp and ik_llama.cpp; it warms up by itself.
 export function fromLlamaBench(json) {
-  const all = JSON.parse(json);
+  let all;
+  try {
+    all = JSON.parse(json);
+  } catch {
+    throw new Failure("a llama-bench that does not print JSON when told -o json");
+  }
   const r = all[0];
   return {
     variants: all.map((x) => ({

@@ -34,7 +34,7 @@ struct bench {
     const char *path, *prompts, *gens, *threads, *depths, *output, *kv_name;
     uint32_t n_samples, n_ubatch;
     const char *isa;
-    bool no_repack, mlock, profile, errors, quiet;
+    bool no_repack, mlock, mmap, profile, errors, quiet;
     struct place_opts place;
     /* made from them */
     struct list n_prompt, n_gen, n_threads, n_depth;
@@ -108,6 +108,8 @@ static enum opts_result parse(struct bench *b, int argc, char **argv)
         {"--isa", OPT_STR, &b->isa, .arg = "NAME", .help = "kernel table (the best there is)",
          .env = "HOLDFAST_ISA"},
         {"--no-repack -nr", OPT_FLAG, &b->no_repack, .help = "use the file's layout of weights"},
+        {"--mmap !--no-mmap", OPT_FLAG, &b->mmap,
+         .help = "map the file; else it is read into memory first (on)"},
         {"--mlock", OPT_FLAG, &b->mlock, .help = "keep the weights in RAM"},
         PLACE_OPTS(&b->place),
         {"-q --quiet", OPT_FLAG, &b->quiet, .help = "no progress on stderr"},
@@ -472,7 +474,8 @@ static enum rc run_threads(struct bench *b, uint32_t n_threads, struct err *err)
 
 int cmd_bench(int argc, char **argv)
 {
-    struct bench b = {.prompts = "512",
+    struct bench b = {.mmap = true,
+                      .prompts = "512",
                       .gens = "128",
                       .threads = "0",
                       .depths = "0",
@@ -486,7 +489,8 @@ int cmd_bench(int argc, char **argv)
     if (!place_apply(&b.place, "bench"))
         return 2;
     struct err err;
-    enum rc rc = b.errors ? run_errors(&b, &err) : gguf_open(b.path, &b.g, &err);
+    enum rc rc =
+        b.errors ? run_errors(&b, &err) : (b.mmap ? gguf_open : gguf_open_copy)(b.path, &b.g, &err);
     for (size_t i = 0; i < b.n_threads.n && !rc && b.g; i++)
         rc = run_threads(&b, b.n_threads.v[i], &err);
     gguf_close(b.g);
