@@ -150,13 +150,13 @@ enum rc io_close(int fd, const char *path, struct err *err)
     return err_sys(err, "cannot close %s", path);
 }
 
-enum rc io_rename(const char *from, const char *to, struct err *err)
+static enum rc rename_to(const char *from, const char *to, struct err *err)
 {
     return step(NULL) && !rename(from, to) ? RC_OK
                                            : err_sys(err, "cannot rename %s to %s", from, to);
 }
 
-enum rc io_sync_dir_of(const char *path, struct err *err)
+static enum rc sync_dir_of(const char *path, struct err *err)
 {
     char dir[PATH_MAX];
     const char *slash = strrchr(path, '/');
@@ -169,6 +169,16 @@ enum rc io_sync_dir_of(const char *path, struct err *err)
     const enum rc rc = io_sync(fd, dir, err);
     close(fd);
     return rc;
+}
+
+enum rc io_put_in_place(enum rc written, const char *tmp, const char *path, struct err *err)
+{
+    const enum rc rc = written ? written : rename_to(tmp, path, err);
+    if (rc) {
+        (void)io_unlink(tmp, NULL);
+        return rc;
+    }
+    return sync_dir_of(path, err);
 }
 
 enum rc io_truncate(const char *path, uint64_t bytes, struct err *err)

@@ -18,9 +18,10 @@ NODISCARD enum rc io_read_at(int fd, void *p, uint64_t n, uint64_t off, const ch
 NODISCARD enum rc io_sync(int fd, const char *path, struct err *err);
 /* A failure to close a file written to is a failure to write it. */
 NODISCARD enum rc io_close(int fd, const char *path, struct err *err);
-NODISCARD enum rc io_rename(const char *from, const char *to, struct err *err);
-/* The names in the directory that path lies in reach the disk. */
-NODISCARD enum rc io_sync_dir_of(const char *path, struct err *err);
+/* Ends the writing of tmp, which went as written says: it takes path's name, for good once its directory is on disk;
+ * or it is removed, and written or why it could not be named is returned. */
+NODISCARD enum rc io_put_in_place(enum rc written, const char *tmp, const char *path,
+                                  struct err *err);
 NODISCARD enum rc io_truncate(const char *path, uint64_t bytes, struct err *err);
 /* A file that is not there is none to remove. */
 enum rc io_unlink(const char *path, struct err *err);

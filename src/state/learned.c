@@ -54,16 +54,10 @@ enum rc learned_write(const char *path, uint64_t fingerprint, const void *p, uin
     struct buf head;
     buf_init(&head);
     make_head(&head, fingerprint, p, n);
-    enum rc rc = head.failed ? err_set(err, RC_NOMEM, "no memory for the header of %s", path)
-                             : write_file(tmp, &head, p, n, err);
+    const enum rc rc = head.failed ? err_set(err, RC_NOMEM, "no memory for the header of %s", path)
+                                   : write_file(tmp, &head, p, n, err);
     buf_release(&head);
-    if (!rc)
-        rc = io_rename(tmp, path, err);
-    if (rc) {
-        (void)io_unlink(tmp, NULL);
-        return rc;
-    }
-    return io_sync_dir_of(path, err);
+    return io_put_in_place(rc, tmp, path, err);
 }
 
 /* Bytes of content; the sum of those in *sum. */

@@ -208,15 +208,9 @@ enum rc segment_write(const char *path, const struct shape *s, const char *kerne
     uint8_t *f = front(s, kernels, h, seq, pages, snap);
     if (!f)
         return err_set(err, RC_NOMEM, "no memory for the index of %" PRIu32 " tokens", h->pos);
-    enum rc rc = write_file(tmp, f, pages_at(h), s, segment_n_pages(h), pages, snap, err);
+    const enum rc rc = write_file(tmp, f, pages_at(h), s, segment_n_pages(h), pages, snap, err);
     mem_free(f);
-    if (!rc)
-        rc = io_rename(tmp, path, err);
-    if (rc) {
-        (void)io_unlink(tmp, NULL);
-        return rc;
-    }
-    return io_sync_dir_of(path, err);
+    return io_put_in_place(rc, tmp, path, err);
 }
 
 enum rc segment_shorten(const char *path, const struct shape *s, const struct segment_head *h,
