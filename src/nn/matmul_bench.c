@@ -11,7 +11,6 @@
 
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -40,11 +39,7 @@ struct bench {
 
 static uint64_t elapsed_ns(const struct bench *b)
 {
-    struct timespec t;
-    if (!b->cpu_time)
-        return clock_mono_ns();
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-    return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
+    return b->cpu_time ? clock_cpu_ns() : clock_mono_ns();
 }
 
 /* Median seconds of one matmul over enough copies of w that they do not stay in the caches when

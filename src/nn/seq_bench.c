@@ -6,21 +6,14 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
+#include "base/clock.h"
 #include "base/mem.h"
 #include "base/rng.h"
 #include "kern/kern.h"
 #include "kern/pick.h"
 #include "nn/delta.h"
 #include "state/rec.h"
-
-static double cpu_s(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 static float *randoms(size_t n)
 {
@@ -39,10 +32,10 @@ static double time_of(void (*fn)(void *), void *ctx)
 {
     double best = 1e9;
     for (int n = 1, runs = 0; runs < 9;) {
-        const double t0 = cpu_s();
+        const uint64_t t0 = clock_cpu_ns();
         for (int i = 0; i < n; i++)
             fn(ctx);
-        const double t = cpu_s() - t0;
+        const double t = 1e-9 * (double)(clock_cpu_ns() - t0);
         if (t < 0.01) {
             n *= 2;
             continue;
